@@ -11,12 +11,12 @@ namespace bascule::ref {
 
 struct SupervisedRunHooks {
   std::function<void(std::string_view)> log;
-  std::function<bool()> stopped;  // asked before every step, and between the micro-batches of the evaluation
-  std::function<void()> began;    // flags that make no sense have been found
+  std::function<bool()> stopped;  // called before every step, and between the micro-batches of the evaluation
+  std::function<void()> began;    // called once all flags have been checked
 };
 
-// Trains, writes --out, and evaluates on the held-out problems. A run that is stopped, or that fails, writes the
-// weights of its last step if they are finite, and says so. CANCELLED: it was stopped. INVALID_ARGUMENT names a flag.
+// Trains, writes --out, and evaluates on the held-out problems. A run that is stopped or fails writes the weights of
+// its last step if they are finite, and logs that. CANCELLED: it was stopped. INVALID_ARGUMENT names a flag.
 absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedRunHooks& hooks);
 
 }  // namespace bascule::ref

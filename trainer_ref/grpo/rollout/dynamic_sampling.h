@@ -1,5 +1,5 @@
-// Dynamic sampling (DAPO, arXiv 2503.14476, 3.2): a completion group with one reward throughout teaches nothing, and is
-// replaced by the group of another problem.
+// Dynamic sampling (DAPO, arXiv 2503.14476, 3.2): replaces flat completion groups, from which nothing can be learned,
+// by groups of other problems.
 //
 // Threads: any. Pure functions.
 #pragma once
@@ -12,11 +12,11 @@
 
 namespace bascule::ref {
 
-// Takes the groups that are not flat out of `groups`, in their order. Those that are flat stay there.
+// Moves the groups that are not flat out of `groups`, in their order. Flat groups stay there.
 std::vector<CompletionGroup> take_varied(std::vector<CompletionGroup>& groups);
 
-// The next `count` of `problems` to be asked in place of others of `step`, none of `asked`; fewer where no more are
-// left. The same arguments give the same ones.
+// Returns the indices of the next `count` of `problems` to replace others of `step`, without those in `asked`; fewer if
+// none are left. The same arguments give the same result.
 std::vector<std::size_t> further_prompts(std::size_t problems, std::size_t count, std::uint64_t seed, std::int64_t step,
                                          const std::set<std::size_t>& asked);
 

@@ -1,12 +1,12 @@
-// The engines that generate: requests are shared out among those that are up, as many to each as its batch takes, and
-// one that an engine loses is asked of another, once. One that no engine took, or that an engine lost that is started
-// again, is asked until it is answered.
+// The engines that generate: requests are distributed over the engines that are up, in proportion to their batches. A
+// request that an engine loses is retried once on another. A request that no engine accepted, or that was lost by an
+// engine which is being restarted, is retried until it is answered.
 //
-// Each engine has threads that take requests from one queue (request_queue.h), each with a connection of its own: one
-// more than requests were ever under way there. An engine may be killed and started anew in the middle of a run,
-// elsewhere, too.
+// Each engine has threads that take requests from one queue (request_queue.h), each with its own connection: one more
+// than the most requests that were ever in flight there. An engine may be killed and restarted in the middle of a run,
+// even at another URL.
 //
-// Threads: every call from any thread. Destruction cancels what is under way.
+// Threads: every call from any thread. Destruction cancels all requests.
 #pragma once
 
 #include <chrono>
@@ -28,10 +28,10 @@ namespace bascule::ref {
 
 struct EnginePoolOptions {
   std::vector<std::string> urls;  // "http://127.0.0.1:8001"
-  // Where an engine is now, if engines move; empty: nowhere, it is being started again. Any thread.
+  // Returns an engine's current URL, if engines move; empty while it is restarted. Called on any thread.
   std::function<std::string(std::size_t engine)> url_of = nullptr;
   std::string api_key = {};  // of the engines; empty: none
-  std::int64_t batch = 16;   // completions that an engine makes at a time, until limits() has asked it
+  std::int64_t batch = 16;   // completions that an engine makes at a time, until limits() has set it
   absl::Duration request_timeout = absl::Seconds(60);
   std::function<void(std::string_view)> log = [](std::string_view) {};  // lost requests, engines that came back
   std::function<bool()> stopped = [] { return false; };                 // true ends every wait within a second
@@ -42,44 +42,44 @@ class EnginePool {
   explicit EnginePool(EnginePoolOptions options);
   ~EnginePool();
 
-  // Blocks until every engine serves a version of the sender of this epoch and is connected to it, or until stopped.
-  // FAILED_PRECONDITION names an engine that is connected to another sender, or two URLs of one worker;
-  // DEADLINE_EXCEEDED the first engine that does not serve, and what it says.
+  // Blocks until every engine is connected to the sender of `epoch` and serves one of its versions, or until stopped.
+  // FAILED_PRECONDITION names an engine that is connected to another sender, or two URLs of one worker.
+  // DEADLINE_EXCEEDED has the first engine that does not serve, and its answer.
   absl::Status wait_until_serving(std::uint64_t epoch, absl::Duration timeout);
 
-  // Those of the smallest engine, each limit by itself; what is asked of an engine from now on fits its batch.
-  // UNAVAILABLE names the engine that does not answer, or says no limits.
+  // Returns the smallest value of each limit over all engines. Later requests fit each engine's batch. UNAVAILABLE
+  // names an engine that does not answer or reports no limits.
   absl::StatusOr<EngineLimits> limits();
 
-  // For a trainer that shares a device with its engines: they give their caches back (POST /sleep), and take them again
-  // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each; all are
-  // asked. UNAVAILABLE names the first that did not do it, and what it says. One that sleeps already sleeps on. An
-  // engine that is being started again is waited for, within that time.
+  // For a trainer that shares a device with its engines: they free their caches (POST /sleep), and allocate them again
+  // (POST /wake_up). Calls all engines one after the other, and blocks for at most the request timeout per engine, also
+  // to wait for a restarting one. An engine that sleeps already stays asleep. UNAVAILABLE has the first engine that
+  // failed, and its answer.
   absl::Status sleep();
   absl::Status wake_up();
 
-  // Asks all `requests`; answers come back in their order. Blocks as long as answers arrive, to this call or to
-  // another, or an engine is being started again, and twice the request timeout beyond the last of either. A request
-  // that an engine refuses is lost alone, and its words are logged. UNAVAILABLE: no request was answered at all.
-  // CANCELLED: cancel(), or stopped.
+  // Sends all `requests`, and returns the answers in their order. Blocks as long as answers arrive, to any call, or an
+  // engine is being restarted, and for twice the request timeout after the last of either. If an engine refuses a
+  // request, only that request is lost, and the reason is logged. UNAVAILABLE: no request was answered. CANCELLED:
+  // cancel() was called, or the run is stopped.
   absl::StatusOr<std::vector<Generation>> generate(std::vector<RolloutRequest> requests) {
     return answers_to(ask(std::move(requests)));
   }
-  // Its two halves: the requests wait for engines, and the call does not; the answers, once.
+  // The two halves of generate(): queue the requests without blocking; return the answers, once.
   std::shared_ptr<RequestQueue::Call> ask(std::vector<RolloutRequest> requests);
-  std::shared_ptr<RequestQueue::Call> ask_first(std::vector<RolloutRequest> requests);  // before what waits already
+  std::shared_ptr<RequestQueue::Call> ask_first(std::vector<RolloutRequest> requests);  // before all waiting requests
   absl::StatusOr<std::vector<Generation>> answers_to(const std::shared_ptr<RequestQueue::Call>& call);
 
-  // Blocks until no request waits for a place in an engine, or cancel().
+  // Blocks until no request waits for an engine, or until cancel().
   void wait_until_taken();
 
-  // Ends every call, now and later: for a program that stops.
+  // Ends every current and later call, when the program stops.
   void cancel();
 
-  // How each engine was used so far.
+  // Each engine's use so far.
   std::vector<EngineUse> use();
 
-  // Where each engine is, or was last.
+  // Each engine's current or last URL.
   std::vector<std::string> urls() const;
 
  private:

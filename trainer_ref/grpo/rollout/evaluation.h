@@ -1,4 +1,5 @@
-// Evaluation: the run's rewards on held-out problems, by the engines, with the weights that they serve.
+// Evaluation: the run's rewards on held-out problems, whose completions the engines make with the weights that they
+// serve.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 namespace bascule::ref {
 
 struct EvaluationOptions {
-  int samples = 1;  // of each problem, at temperature 1, from all tokens: what the model itself says
+  int samples = 1;  // per problem, at temperature 1, from all tokens: the model's own distribution
   std::int64_t max_tokens = 16;
   std::uint64_t seed = 0;
 };
@@ -24,7 +25,7 @@ struct EvaluationOptions {
 struct Evaluation {
   double reward = 0;                       // mean of the sampled completions, all rewards together
   double greedy = 0;                       // mean of the greedy ones
-  RewardMeans rewards;                     // each of its own, of the sampled ones
+  RewardMeans rewards;                     // the mean of each, over the sampled ones
   std::vector<CompletionGroup> sampled;    // a completion group per problem
   std::vector<CompletionGroup> likeliest;  // one completion each
 };
@@ -33,13 +34,12 @@ struct Evaluation {
 absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options);
 
-// What the engines answered to `requests`, with text; lost ones have no rollouts.
+// Returns the engines' answers to `requests`, with text; a lost request has no rollouts.
 std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std::vector<Generation> generations,
                                        const Tokenizer& tokenizer);
 
-// The first `count` problems with their completions, for people to read: {prompt, answer, sampled: [text, …],
-// sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. Lists of a problem whose completions were
-// lost are shorter.
+// The first `count` problems with their completions, in readable form: {prompt, answer, sampled: [text, …],
+// sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. The lists lack completions that were lost.
 nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count);
 
 }  // namespace bascule::ref

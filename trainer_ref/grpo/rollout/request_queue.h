@@ -1,13 +1,13 @@
-// The requests that wait for an engine, and which engine takes which.
+// The queue of requests, from which engines take them.
 //
-// An engine takes a request while fewer completions than two of its batches are under way there: one that it makes, one
-// that waits to take its places. Of several engines with room, the one with the least under way, as a share of its
-// batch, takes the next request: so all of them end at about the same time.
+// An engine takes a request while fewer completions than two of its batches are in flight there: one batch that it
+// generates, and one that waits. Of several engines with room, the one with the least in flight, as a share of its
+// batch, takes the next request, so that all of them end at about the same time.
 //
 //   up ──a request fails──▶ in doubt ──/health says that it serves──▶ up
 //                              └───────/health says otherwise──▶ down ──it serves again──▶ up
 //
-// Only an engine that is up takes requests. The thread whose request put it in doubt looks after it.
+// Only an engine that is up takes requests. The thread whose request put it in doubt probes it until it is up.
 //
 // Threads: every call from any thread.
 #pragma once
@@ -30,9 +30,9 @@ namespace bascule::ref {
 
 // The answer to one request.
 struct Generation {
-  std::size_t request = 0;             // which of those that were asked
+  std::size_t request = 0;             // its index among the call's requests
   std::vector<Rollout> rollouts = {};  // empty: lost twice, or refused
-  std::size_t engine = 0;              // which of the engines answered
+  std::size_t engine = 0;              // the index of the engine that answered
   std::chrono::steady_clock::time_point began = {}, ended = {};
 };
 
@@ -40,7 +40,7 @@ class RequestQueue {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Requests that are asked together. The threads that still ask for one keep it alive after its caller gave up.
+  // Requests that are made together. Threads that still send one of them keep the call alive after its caller gave up.
   struct Call {
     std::vector<RolloutRequest> requests;
     std::vector<Generation> answers;
@@ -51,51 +51,52 @@ class RequestQueue {
   struct Job {
     std::shared_ptr<Call> call;
     std::size_t request = 0;
-    std::optional<std::size_t> lost_by = {};  // the engine that it goes back to only where no other is up
-    bool was_lost = false;                    // by an engine that may live: what it asks may be the reason
+    std::optional<std::size_t> lost_by = {};  // the engine that gets it again only if no other is up
+    bool was_lost = false;                    // by an engine that may be alive, so the request itself may be the cause
 
     const RolloutRequest& asks() const { return call->requests[request]; }
   };
 
   enum class Outcome {
     kAnswered,
-    kUnreached,  // nobody took the request: it is as good as new
-    kDied,       // the connection to an engine broke that is started again if it died
+    kUnreached,  // no engine received the request: it is as good as new
+    kDied,       // the connection broke, to an engine that is restarted if it died
     kLost,
     kBusy,
     kRefused
   };
-  // One try to have a request answered by an engine.
+  // One attempt to have a request answered by an engine.
   struct Attempt {
     Outcome outcome = Outcome::kLost;
-    std::string url = {}, why = {};  // where it was, and why it did not answer
+    std::string url = {}, why = {};  // the engine's URL, and why it did not answer
     Generation answer = {};
   };
 
-  // `log`: lost requests.
+  // `log` gets lost requests.
   RequestQueue(std::size_t engines, std::int64_t batch, std::function<void(const std::string&)> log);
 
   void set_batch(std::size_t engine, std::int64_t completions);
 
   enum class Place { kFirst, kLast };
   std::shared_ptr<Call> add(std::vector<RolloutRequest> requests, Place place = Place::kLast);
-  // Blocks until every request of `call` is settled, until `time`, or cancelled; whether it need not wait on.
+  // Blocks until every request of `call` is settled, until `time`, or until cancelled. Returns false at `time`.
   bool wait(const Call& call, Time time);
   std::size_t answered(const Call& call) const;
-  // Takes what still waits out of the queue, and says how many requests have no answer; threads that are asking for one
-  // see that it is over.
+  // Removes the call's requests from the queue, and returns how many have no answer. Answers that arrive later are
+  // ignored.
   std::size_t close(const std::shared_ptr<Call>& call);
 
-  // The next request for this engine, once it may take one. None: cancelled.
+  // Blocks until this engine may take a request, and returns it; nullopt if cancelled.
   std::optional<Job> take(std::size_t engine);
-  // True: the engine is in doubt since, and the caller has to look after it.
+  // Records the attempt. Returns true if it put the engine in doubt: the caller must then probe it until it is up.
   bool settle(std::size_t engine, Job job, Attempt attempt);
-  // What /health said of an engine that is looked after. True: that is news.
+  // Sets the state of an engine in doubt or down from its /health. Returns true if it goes down, or is up again after
+  // that.
   bool set_up(std::size_t engine, bool up);
 
-  // Blocks until no request waits for an engine, or cancelled.
+  // Blocks until no request waits for an engine, or until cancelled.
   void wait_until_taken();
-  // Blocks for that long, or until cancelled; whether it was.
+  // Blocks for `time`, or until cancelled. Returns whether it was cancelled.
   bool pause(std::chrono::nanoseconds time);
   Time last_answer() const;  // to any call
   std::vector<EngineUse> use();
@@ -107,7 +108,7 @@ class RequestQueue {
   enum class State { kUp, kInDoubt, kDown };
   struct Engine {
     std::int64_t batch = 1;      // completions
-    std::int64_t under_way = 0;  // likewise
+    std::int64_t under_way = 0;  // completions in flight
     State state = State::kUp;
   };
 
@@ -120,7 +121,7 @@ class RequestQueue {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Engine> engines_;
-  std::list<Job> jobs_;  // in the order in which they were asked; what was lost comes first
+  std::list<Job> jobs_;  // in the order of add(); lost ones come first
   Time last_answer_ = {};
   UseMeter meter_;
   bool cancelled_ = false;

@@ -1,5 +1,5 @@
-// The rollout filter: which completions a step may learn from, and whether they are enough. It keeps whole completions
-// of versions that this run published, unless they are too old.
+// The rollout filter: selects the completions from which a step may learn, and checks that they are enough. It keeps
+// whole completions of versions that this run published, unless they are too old.
 //
 // Threads: one.
 #pragma once
@@ -22,7 +22,7 @@ class PublishedVersions {
   void add(std::uint64_t epoch, std::uint64_t version);  // versions grow
 
   std::uint64_t epoch() const { return epoch_; }
-  std::uint64_t newest() const { return versions_.back(); }  // once there is one
+  std::uint64_t newest() const { return versions_.back(); }  // after the first add()
   bool has(std::uint64_t epoch, std::uint64_t version) const;
   std::uint64_t behind(std::uint64_t version) const;  // how many were published after it
 
@@ -33,21 +33,22 @@ class PublishedVersions {
 
 struct FilterResult {
   std::size_t kept = 0;
-  double staleness_mean = 0;                    // versions behind the newest, per token that is kept
-  std::vector<std::size_t> lags = {};           // kept completions, by how far behind their oldest token is
-  std::size_t cut = 0, stale = 0, foreign = 0;  // completions that were taken out
+  double staleness_mean = 0;                    // mean over the kept tokens
+  std::vector<std::size_t> lags = {};           // the number of kept completions by lag
+  std::size_t cut = 0, stale = 0, foreign = 0;  // completions that were removed
   std::vector<std::pair<std::size_t, std::string>>
-      by;  // foreign ones: which engine, and "version 3 of epoch 7"; each engine once
+      by;  // of foreign ones: the engine, and "version 3 of epoch 7"; each engine once
 };
 
-// Takes out of `generations` what was cut short (finish_reason "abort"), what has a token more than `max_staleness`
-// versions behind, and what has a token of a version that is not in `published`: its engine follows another trainer.
+// Removes from `generations` completions that were cut short (finish_reason "abort"), that have a token with a
+// staleness over `max_staleness`, or a token of a version that is not in `published` (its engine follows another
+// trainer).
 FilterResult filter_rollouts(std::vector<Generation>& generations, const PublishedVersions& published,
                              std::int64_t max_staleness);
 
 struct RolloutFilterOptions {
   std::int64_t max_staleness = 0;  // versions between a token and its use
-  double min_batch = 0.5;          // the share of a step's completions that must be left
+  double min_batch = 0.5;          // the share of a step's completions that must remain
   std::function<void(std::string_view)> log = [](std::string_view) {};  // engines that answer with foreign versions
 };
 
@@ -55,15 +56,15 @@ class RolloutFilter {
  public:
   explicit RolloutFilter(RolloutFilterOptions options) : options_(std::move(options)) {}
 
-  // One more version is published. Versions grow.
+  // Reports one more published version. Versions must grow.
   void published(std::uint64_t epoch, std::uint64_t version) { versions_.add(epoch, version); }
   const PublishedVersions& versions() const { return versions_; }
 
-  // As filter_rollouts(). `urls` are those of the engines, for the log.
+  // Calls filter_rollouts(). `urls` are the engines' URLs, for the log.
   FilterResult apply(const std::vector<std::string>& urls, std::vector<Generation>& generations) const;
 
-  // OK if enough of the `asked` completions of `step` are left. UNAVAILABLE: too few; the text counts why the others
-  // are missing.
+  // OK if enough of the `asked` completions of `step` are left. UNAVAILABLE: too few are; the text has the number of
+  // missing ones for each reason.
   absl::Status check(std::int64_t step, std::size_t asked, const FilterResult& result) const;
 
  private:

@@ -1,4 +1,4 @@
-// What an engine is asked, and its answer, as the JSON of /v1/completions.
+// A request to an engine, and its answer, as the JSON of /v1/completions.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace bascule::ref {
 
 struct RolloutRequest {
-  const Problem* problem = nullptr;       // whose prompt it is; outlives it
+  const Problem* problem = nullptr;       // must outlive the request
   std::vector<std::int64_t> prompt = {};  // token ids
   int completions = 1;                    // sampled independently
   std::int64_t max_tokens = 16;
@@ -24,9 +24,9 @@ struct RolloutRequest {
 
 std::string to_json(const RolloutRequest& request);
 
-// The completions of an answer with status 200: token ids, log-probabilities, versions and finish reason; their text
-// is the tokenizer's business. An answer that lacks one of them, or has another number of them than tokens, is an error
-// that names it: such a server is no Bascule engine.
+// Returns the completions of an answer with status 200: token ids, log-probabilities, versions and finish reason, but
+// no text. If one of these is missing, or differs from the tokens in number, the error names it: the server is not a
+// Bascule engine.
 absl::StatusOr<std::vector<Rollout>> read_rollouts(std::string_view body);
 
 }  // namespace bascule::ref

@@ -1,12 +1,12 @@
-// Rollouts generated while the trainer trains: the requests of the next steps are under way before they are needed, as
-// far ahead as the allowed staleness lets them. No step waits for the slowest completion of the one before: its
-// requests start as engines have places for them.
+// Rollouts generated while the trainer trains: requests for the next steps start as far ahead as the allowed staleness
+// permits. A step's requests do not wait for the slowest completion of the previous step: they start as soon as engines
+// have room.
 //
 //   published()  ──▶ may step s be asked? ──▶ does no request wait for a place? ──▶ ask(s) ──▶ next()
 //                    max_staleness             the engines' batches
 //
-// Threads: next() and published() from the trainer's thread; one thread of its own begins steps, and each step that is
-// under way has one.
+// Threads: next() and published() from the trainer's thread. A separate thread begins steps, and each step in flight
+// has a thread.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +26,7 @@ namespace bascule::ref {
 
 // When versions are published, and how old rollouts may be.
 struct Schedule {
-  std::int64_t first_step = 1, last_step = 0;  // of this run, both included
+  std::int64_t first_step = 1, last_step = 0;  // of this run, inclusive
   std::int64_t sync_every = 1;                 // a version follows each step that is a multiple of it
   std::int64_t max_staleness = 0;              // versions that may be published between a rollout and its use
 
@@ -40,21 +40,20 @@ class RolloutStream {
  public:
   struct Step {
     std::vector<RolloutRequest> requests;
-    std::vector<Generation> generations;  // those of one request may be several
+    std::vector<Generation> generations;  // possibly several per request
   };
   using Answers = absl::StatusOr<Step>;
   using RequestsOf = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
 
-  // `pool` must outlive it. Nothing is asked before the first published().
+  // `pool` must outlive it. Requests nothing before the first published().
   RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of);
-  ~RolloutStream();  // cancels the pool: what is under way is of no use any more
+  ~RolloutStream();  // cancels the pool, whose open requests are no longer useful
 
-  // One more version is served.
+  // Reports that the engines serve one more version.
   void published();
 
-  // What was asked for the next step, from first_step on, and its rollouts: what was lost, or cut short by a new
-  // version, was asked again. Blocks until the engines have answered (see EnginePool::generate, whose errors are passed
-  // on).
+  // Returns the requests and rollouts of the next step, starting with first_step. Requests that were lost, or cut short
+  // by a new version, have been repeated. Blocks like EnginePool::generate(), and returns its errors.
   Answers next();
 
  private:

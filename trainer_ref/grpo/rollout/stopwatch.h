@@ -20,8 +20,7 @@ class Stopwatch {
   explicit Stopwatch(std::function<Time()> now = std::chrono::steady_clock::now)
       : now_(std::move(now)), last_(now_()) {}
 
-  // What passed since the last phase ended, or since the start, belongs to `phase`. A phase that comes again adds to
-  // itself.
+  // Adds the time since the last phase ended, or since the start, to `phase`.
   void end(std::string_view phase) {
     const Time now = now_();
     seconds_[std::string(phase)] += std::chrono::duration<double>(now - std::exchange(last_, now)).count();

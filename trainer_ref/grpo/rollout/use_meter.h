@@ -1,4 +1,5 @@
-// How well the engines are used: tokens, and the time in which each has work, or has none while another one still has.
+// How well the engines are used: each one's tokens, the time in which it has work, and the time in which it has none
+// while another has some.
 //
 // Threads: one. Times are arguments, and never go back.
 #pragma once
@@ -13,7 +14,7 @@ namespace bascule::ref {
 struct EngineUse {
   std::int64_t tokens = 0;  // of answered requests
   double busy_seconds = 0;  // with a request under way
-  double idle_seconds = 0;  // up, and without one while another engine had some: lost to stragglers
+  double idle_seconds = 0;  // up, without a request, while another engine had one: lost to stragglers
 
   EngineUse& operator+=(const EngineUse& more) {
     tokens += more.tokens;
@@ -32,9 +33,9 @@ class UseMeter {
 
   explicit UseMeter(std::size_t engines) : engines_(engines) {}
 
-  void begin(std::size_t engine, Time now);  // a request
+  void begin(std::size_t engine, Time now);  // of a request
   void end(std::size_t engine, Time now, std::int64_t tokens);
-  void set_up(std::size_t engine, Time now, bool up);  // one that is not up is not idle
+  void set_up(std::size_t engine, Time now, bool up);  // an engine that is not up is not idle
 
   std::vector<EngineUse> use(Time now);  // by engine
 

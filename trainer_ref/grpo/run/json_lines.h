@@ -1,6 +1,6 @@
-// Files of JSON lines that grow as a run goes on: metrics.jsonl and completions.jsonl.
+// Files of JSON lines that grow during a run: metrics.jsonl and completions.jsonl.
 //
-// Threads: one a file.
+// Threads: one per file.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace bascule::ref {
 
-// The lines of a JSON-lines file. INVALID_ARGUMENT names a line that is none. A last line without a newline does not
-// count: a run was killed while it wrote it.
+// Returns the lines of a JSON-lines file. INVALID_ARGUMENT names a line that is not JSON. A last line without a newline
+// is ignored: the run was killed while it wrote this line.
 absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesystem::path& file);
 
-// Adds a line and flushes it: a reader sees whole lines, a crash costs at most the last.
+// Appends a line and flushes it. Readers see whole lines; a crash loses at most the last one.
 absl::Status append_json_line(const std::filesystem::path& file, const nlohmann::json& line);
 
-// Leaves the lines whose "step" is at most `last_step`: what a run that resumes behind it will not write again.
+// Removes the lines whose "step" is greater than `last_step`, which a resumed run writes again.
 absl::Status keep_steps(const std::filesystem::path& file, std::int64_t last_step);
 
 }  // namespace bascule::ref

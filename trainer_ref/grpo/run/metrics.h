@@ -1,5 +1,5 @@
-// metrics.jsonl: a line a step, as docs and reports read it. Step 0 is the state before training: its line holds an
-// evaluation, and null where a step's own numbers would stand.
+// metrics.jsonl: one line per step. Step 0 is the state before training: its line has an evaluation, and null for a
+// step's own numbers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace bascule::ref {
 
 inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();  // null in JSON
 
-// What one engine generated with one version within a step; seconds since the run began.
+// One engine's work with one version within a step; seconds since the run began.
 struct EngineSpan {
   std::string engine;
   std::uint64_t version = 0;
@@ -26,14 +26,14 @@ struct EngineSpan {
   std::int64_t tokens = 0;
 };
 
-// What a step's completions took.
+// Statistics of a step's completions.
 struct RolloutFigures {
   std::int64_t dropped = 0;            // completions that were lost or too stale
-  double staleness_mean = kNoNumber;   // versions between a token and its use
-  std::vector<std::size_t> lags = {};  // how many completions have their oldest token 0, 1, 2, … versions behind
-  double tail_seconds = kNoNumber;     // from nine answers in ten to the last
+  double staleness_mean = kNoNumber;   // mean over the tokens
+  std::vector<std::size_t> lags = {};  // the number of completions with lag 0, 1, 2, …
+  double tail_seconds = kNoNumber;     // from 90% of the answers to the last
   std::vector<EngineSpan> spans = {};
-  std::vector<std::pair<std::string, EngineUse>> use = {};  // of each engine, since the step before
+  std::vector<std::pair<std::string, EngineUse>> use = {};  // of each engine, since the previous step
 };
 
 struct StepSeconds {
@@ -55,8 +55,8 @@ struct StepMetrics {
   double elapsed_seconds = 0;                                     // since the run began, at the end of the step
   std::optional<SendReport> send = {};                            // of the version that followed this step
   std::optional<double> eval_reward = {};                         // mean on held-out problems, sampled at temperature 1
-  std::optional<double> eval_greedy = {};                         // likewise at temperature 0
-  std::vector<std::pair<std::string, double>> eval_rewards = {};  // as `rewards`, of the sampled ones
+  std::optional<double> eval_greedy = {};                         // mean on held-out problems, at temperature 0
+  std::vector<std::pair<std::string, double>> eval_rewards = {};  // like `rewards`, of the sampled ones
 
   double lag_mean() const;      // versions; NaN without completions
   double idle_seconds() const;  // engine-seconds lost to stragglers

@@ -1,8 +1,8 @@
-// What a run shows to those that watch it: GET /metrics for Prometheus, GET /health for supervisors.
+// The HTTP pages about a run: GET /metrics for Prometheus, GET /health for supervisors.
 //
 //   starting ──begin()──▶ training ──show()──▶ training          the state of /health
 //
-// Threads: begin() and show() on the trainer's; pages are asked for on the server's own.
+// Threads: begin() and show() on the trainer's; the server's thread makes the pages.
 #pragma once
 
 #include <chrono>
@@ -22,17 +22,18 @@ namespace bascule::ref {
 
 class MetricsPage {
  public:
-  // Listens at `address`, HOST:PORT as --metrics was told. INVALID_ARGUMENT: it is none; UNAVAILABLE: it is taken.
+  // Listens at `address`, the HOST:PORT of --metrics. INVALID_ARGUMENT: it is not an address. UNAVAILABLE: it is in
+  // use.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> serve(std::string_view address);
 
   const std::string& url() const { return server_->url(); }
-  // The engines serve what was sent first, and the run goes on behind `step`, to `last_step`. `elapsed_seconds` are
-  // those of the run that this one resumes; 0: it resumes none.
+  // Call this when the engines serve the version that was sent first. The run continues after `step`, until
+  // `last_step`. `elapsed_seconds` is the time of the run that this one resumes; 0 if it resumes none.
   void begin(std::int64_t step, std::int64_t last_step, double elapsed_seconds, const SendReport& sent);
-  // The newest line, and what is known of the run's end. A send that begin() was told of may stand in a line again.
+  // Sets the newest metrics and the estimate of the run's end. A send that begin() has counted may occur in `metrics`.
   void show(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
 
-  // What the two pages say.
+  // The contents of the two pages.
   std::string metrics_text() const;
   std::string health_json() const;
 
@@ -53,8 +54,8 @@ class MetricsPage {
   Evaluated evaluated_;
   std::int64_t last_step_ = 0;
   double seconds_left_ = kNoNumber;
-  // When the last step ended; before the first, when the run began, or else the program. By the clock that only goes
-  // on, and by that of the day.
+  // When the last step ended; before that, when the run or the program began. By the steady clock and by the wall
+  // clock.
   std::chrono::steady_clock::time_point step_ended_ = std::chrono::steady_clock::now();
   std::chrono::system_clock::time_point step_ended_at_ = std::chrono::system_clock::now();
   // Sums since the program began.
@@ -64,7 +65,7 @@ class MetricsPage {
   std::uint64_t sent_bytes_ = 0;
   Version counted_version_ = 0;  // the last one of these sends
 
-  std::unique_ptr<PageServer> server_;  // goes first: it asks for pages
+  std::unique_ptr<PageServer> server_;  // destroyed first: it asks for pages
 };
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-// What a run says of itself as it goes on: a line a step, and how long the rest will take.
+// A run's progress messages: one line per step, and how long the rest will take.
 //
 // Threads: one.
 #pragma once
@@ -16,7 +16,7 @@ namespace bascule::ref {
 // How fast steps follow one another, evaluations and checkpoints included.
 class Pace {
  public:
-  void begin(double elapsed_seconds) { ends_.assign(1, elapsed_seconds); }  // of the run, before its next step
+  void begin(double elapsed_seconds) { ends_.assign(1, elapsed_seconds); }  // of the run, when its first step starts
   void step_ended(double elapsed_seconds);
 
   // By the mean of the last 20 steps; NaN before the first one ends.
@@ -35,17 +35,17 @@ std::string precise(double seconds);
 // "45 s", "12 min", "3 h 20 min".
 std::string for_people(double seconds);
 
-// The line of a step, with the time that is left where that is known.
+// The line of a step, with the remaining time if it is known.
 std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
 
-// Once, of the first step: where its time went, how fast tokens are made and trained, and when the run will end.
+// The line after the first step: where its time went, how fast tokens are made and trained, and when the run will end.
 std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
 
-// Of a step of supervised training, whose loss is the mean of its tokens.
+// The line of a step of supervised training. `loss` is the mean over its tokens.
 std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
                             double seconds_left);
 
-// To be told of an update's micro-batches: says every minute how far it is.
+// Returns a function to be called after each micro-batch of an update, which logs the progress every minute.
 std::function<void(std::size_t done, std::size_t of)> news_of_update(std::function<void(std::string_view)> log);
 
 }  // namespace bascule::ref

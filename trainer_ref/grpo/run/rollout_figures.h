@@ -1,4 +1,4 @@
-// What a step's completions took, of what the engines answered.
+// Statistics of a step's completions, from the engines' answers.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace bascule::ref {
 
-// What each engine generated with each version, times as `seconds` counts them.
+// Each engine's work with each version; `seconds` converts the times.
 std::vector<EngineSpan> engine_spans(const std::vector<Generation>& generations, const std::vector<std::string>& urls,
                                      const std::function<double(std::chrono::steady_clock::time_point)>& seconds);
 
-// From the answer with which nine requests in ten were answered to the last one; 0 without answers.
+// The time from when 90% of the requests were answered to the last answer; 0 without answers.
 double tail_seconds(const std::vector<Generation>& generations);
 
 }  // namespace bascule::ref

@@ -1,7 +1,7 @@
-// The folder of --out: looked at before anything is trained, and held by one run at a time.
+// The folder of --out: checked before anything is trained, and locked by one run at a time.
 //
-// Threads: one. The lock belongs to this object, and falls with the process, however that ends. Folders that were made
-// for a run which left nothing in them go with this object.
+// Threads: one. This object holds the lock, which the kernel releases when the process ends for any reason. The
+// destructor removes folders that were made for the run and are empty.
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,12 @@ namespace bascule::ref {
 
 class RunFolder {
  public:
-  // Makes `out` where it is not there, and locks it (run.lock in it). INVALID_ARGUMENT: it holds a run already, other
-  // than the one that `resume` (a folder step_N of it, or empty) goes on with. FAILED_PRECONDITION: another process
-  // holds it; the text names the process.
+  // Makes `out` if it does not exist, and locks it (run.lock in it). INVALID_ARGUMENT: it has a run other than the one
+  // that `resume` (a folder step_N in it, or empty) continues. FAILED_PRECONDITION: another process holds the lock; the
+  // text names the process.
   static absl::StatusOr<RunFolder> take(const std::filesystem::path& out, const std::filesystem::path& resume);
 
-  // For what is written at the end, whole: `out` must not exist, and is locked by a file beside it.
+  // For output that is written whole at the end: `out` must not exist; a file beside it is the lock.
   static absl::StatusOr<RunFolder> take_new(const std::filesystem::path& out);
 
   RunFolder(RunFolder&& other) noexcept = default;
@@ -29,7 +29,7 @@ class RunFolder {
   ~RunFolder() = default;
 
  private:
-  // Folders that were not there before, the outermost first: removed where they are empty.
+  // Folders that did not exist before, the outermost first; removed if they are empty.
   class Made {
    public:
     Made() = default;
@@ -57,7 +57,7 @@ class RunFolder {
 
   RunFolder(Made made, Lock lock) : made_(std::move(made)), lock_(std::move(lock)) {}
   Made made_;
-  Lock lock_;  // behind made_: its file goes first
+  Lock lock_;  // declared after made_, so that its file is removed first
 };
 
 }  // namespace bascule::ref

@@ -1,8 +1,7 @@
-// What a run leaves and says of its steps: the files of its folder, lines for people, and the page for those that
-// watch.
+// A run's output about its steps: the files of its folder, the lines of its log, and the metrics page.
 //
 //   step's metrics ──▶ metrics.jsonl ──▶ report.html     (finish)
-//                  ├─▶ a line of the log, with the time that is left
+//                  ├─▶ a line of the log, with the remaining time
 //                  └─▶ the page of --metrics
 //
 // Threads: one.
@@ -30,30 +29,30 @@ class RunLog {
 
   struct Options {
     std::filesystem::path folder;                // of run.json, metrics.jsonl, completions.jsonl, report.html
-    bool saves = false;                          // checkpoints are written as the run goes on
-    std::function<void(std::string_view)> line;  // for people
+    bool saves = false;                          // checkpoints are written during the run
+    std::function<void(std::string_view)> line;  // the log
   };
-  // `page`: null if nobody watches.
+  // `page`: null without --metrics.
   RunLog(Options options, std::unique_ptr<MetricsPage> page) : options_(std::move(options)), page_(std::move(page)) {}
 
-  // Of a run that will end with `last_step`. A new one (`step` is 0) starts its files afresh, a resumed one goes on
-  // behind its step. `run` is what run.json says.
+  // Starts a run that will end with `last_step`. A new one (`step` is 0) begins new files; a resumed one appends after
+  // `step`. `run` is the content of run.json.
   absl::Status start(std::int64_t step, std::int64_t last_step, const nlohmann::json& run);
 
-  // For those that watch: the engines serve the version of `first`. Of a resumed run, behind start().
+  // Reports to the metrics page that the engines serve the version of `first`. For a resumed run, call start() first.
   void serving(std::int64_t step, std::int64_t last_step, const SendReport& first) {
     if (page_) page_->begin(step, last_step, elapsed_before_, first);
   }
 
-  // One more step, or the evaluation before the first. Sets metrics.elapsed_seconds.
+  // Adds a step, or the evaluation before the first. Sets metrics.elapsed_seconds.
   absl::Status add(StepMetrics& metrics);
-  // What was answered to held-out problems, behind `step`.
+  // Adds the completions of held-out problems after `step`.
   absl::Status add_completions(std::int64_t step, const nlohmann::json& problems);
 
   // Writes the report of a run that was started.
   absl::Status finish();
 
-  // Since the run began, that which a resumed one goes on with included.
+  // Since the run began, including the run that it resumes.
   double seconds(Time time) const { return elapsed_before_ + std::chrono::duration<double>(time - began_).count(); }
 
  private:

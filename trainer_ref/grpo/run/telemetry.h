@@ -1,4 +1,4 @@
-// What a step of the trainer tells about itself: its line of metrics.jsonl, filled as the step goes on.
+// The metrics of one step of the trainer, filled in during the step.
 //
 // Threads: one.
 #pragma once
@@ -16,19 +16,19 @@
 
 namespace bascule::ref {
 
-// Each call but the last ends a phase of the step: "rollout", "score", "rollout" once more for groups that are
-// replaced, "train", "send". They come in this order; a step that sends nothing leaves the last one out.
+// Each call except metrics() ends a phase of the step: "rollout", "score", "rollout" again for replaced groups,
+// "train", "send". They come in this order; a step that sends nothing omits "send".
 class StepTelemetry {
  public:
   explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
 
   void rolled_out(RolloutFigures rollouts);
   void scored(std::span<const CompletionGroup> groups, RewardMeans rewards);  // at least one completion
-  void replaced(std::int64_t groups);                                         // flat ones, by those of other problems
+  void replaced(std::int64_t groups);                                         // flat ones, by groups of other problems
   void updated(const UpdateStatistics& update);
   void sent(SendReport report);
 
-  // The line, of a step after which engines serve `version`.
+  // The metrics of a step after which engines serve `version`.
   StepMetrics metrics(std::uint64_t version) const;
 
  private:
