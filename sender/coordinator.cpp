@@ -1,4 +1,4 @@
-// The I/O thread: start, end, and what becomes an event.
+// The I/O thread: start, end, and the sources of events.
 #include <bascule/sender/coordinator.h>
 
 #include <unistd.h>
@@ -96,14 +96,14 @@ Coordinator::~Coordinator() {
     io_.stop();
   });
   thread_.join();
-  if (moves_ != nullptr) moves_->close();  // nothing else calls it any more
-  storage_.reset();                        // ends what it has under way
+  if (moves_ != nullptr) moves_->close();  // nothing else calls it any longer
+  storage_.reset();                        // ends its current task
 }
 
-// ---- what becomes an event ----
+// ---- the sources of events ----
 
-// Actions are carried out in the order in which the fleet asked for them. One that is answered at once is answered from
-// within: that event is heard now, and what comes of it stands behind what was asked for before.
+// Actions are carried out in the order in which the fleet requested them. If one is answered at once, this function is
+// called recursively: the fleet handles that event now, and the resulting actions are queued after the others.
 void Coordinator::handle(Event event) {
   for (Action& action : fleet_.on(std::move(event), Clock::now())) actions_.push_back(std::move(action));
   show();
@@ -116,7 +116,7 @@ void Coordinator::handle(Event event) {
   carrying_out_ = false;
 }
 
-// This comes before the worker is told that it is refused, so that the public thread no longer counts on it.
+// Runs before a refused worker is told, so that the public thread no longer counts on it.
 void Coordinator::show() {
   published_version_.store(fleet_.published(), std::memory_order_relaxed);
   const std::size_t addressable = fleet_.roster().addressable();
@@ -145,7 +145,7 @@ void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, C
   handle(event::Greeted{id, std::move(hello), kind});
 }
 
-// What the scheme's two ends say to each other is theirs alone.
+// Messages between the scheme's two ends go only to the scheme.
 void Coordinator::hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors) {
   const Connection& connection = connections_.at(id);
   auto* const transport = std::get_if<Transport>(&message);
@@ -156,7 +156,7 @@ void Coordinator::hear(WorkerId id, Message message, std::vector<UniqueFd> descr
   if (transport == nullptr) return handle(event::Heard{id, std::move(message)});
   if (moves_ == nullptr || !connection.admitted)
     return handle(
-        event::HungUp{id, invalid_argument(moves_ == nullptr ? cat("scheme ", endpoint_.scheme, " says nothing")
+        event::HungUp{id, invalid_argument(moves_ == nullptr ? cat("scheme ", endpoint_.scheme, " has no messages")
                                                              : "it is not welcomed yet",
                                            ", and the worker sent ", name_of(message))});
   moves_->heard(id, std::move(transport->bytes), std::move(descriptors));
@@ -167,8 +167,8 @@ Coordinator::Connection* Coordinator::find(WorkerId id) {
   return found == connections_.end() ? nullptr : &found->second;
 }
 
-// Once a heartbeat: says that this sender lives, and gives up workers that have fallen silent. This thread may have
-// stood still. So it reads what waits in their sockets before it judges them.
+// Once per heartbeat: shows that this sender lives, and gives up workers that have fallen silent. This thread may have
+// stood still, so it reads the messages in their sockets before it judges them.
 void Coordinator::beat() {
   const auto is_silent = [this](const Connection& connection) {
     return Clock::now() - connection.channel->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after);
@@ -191,7 +191,8 @@ void Coordinator::beat() {
   });
 }
 
-// Once a heartbeat, until something is missing. The storage thread looks: a slow file system then delays no member.
+// Once per heartbeat, until something is missing. The storage thread looks, so that a slow file system delays no
+// member.
 void Coordinator::watch_endpoint() {
   if (watching_ || !fleet_.missing().empty()) return;
   watching_ = true;
@@ -203,7 +204,7 @@ void Coordinator::watch_endpoint() {
   });
 }
 
-// Answers a status query. On a Unix socket the answer has what a worker would be offered; the offer ends once sent.
+// Answers a status query. On a Unix socket the answer includes the offer that a worker would get, which ends once sent.
 void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   std::optional<SlotId> untouched;
   {

@@ -1,4 +1,4 @@
-// The I/O thread: actions, carried out.
+// The I/O thread: carries out actions.
 #include <fcntl.h>
 
 #include <boost/asio/post.hpp>
@@ -34,7 +34,7 @@ void Coordinator::carry_out(action::Admit& admit) {
   handle(event::Admitted{.id = admit.id, .status = this->admit(admit)});
 }
 
-// A scheme's offer, which a message can carry.
+// Returns a scheme's offer in a form that a message can carry.
 absl::StatusOr<Offer> Coordinator::offer_of(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) {
   BASCULE_ASSIGN(Offer offer, transport_.offer(worker, kind, slots));
   if (offer.descriptors.size() > kMostOffered)
@@ -101,7 +101,7 @@ void Coordinator::carry_out(action::ReadQueued& read) {
   handle(event::AllRead{});
 }
 
-// ---- of the scheme ----
+// ---- the scheme ----
 
 void Coordinator::carry_out(action::Deliver& deliver) {
   moves_->deliver(
@@ -147,7 +147,7 @@ void Coordinator::log(std::string line) {
 
 void Coordinator::post(std::function<void()> work) { asio::post(io_, std::move(work)); }
 
-// ---- of the scheme, on the storage thread ----
+// ---- the scheme, on the storage thread ----
 
 void Coordinator::carry_out(action::Publish& publish) {
   storage_->submit([this, &kept = *transport_.kept_slots(), publish] {
@@ -220,7 +220,7 @@ void Coordinator::carry_out(action::NumberAbove& number) {
   shared_.last_version = std::max(shared_.last_version, number.version);
 }
 
-// ---- of time, and for a person ----
+// ---- time, and logs ----
 
 void Coordinator::carry_out(action::WakeAt& wake) {
   deadline_timer_.expires_at(wake.at);

@@ -1,4 +1,4 @@
-// The public thread's side.
+// The public thread's calls.
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
@@ -36,14 +36,14 @@ auto Coordinator::ask(Question question) {
   return answer.get_future().get();
 }
 
-// Under `lock`, until `is` or the deadline; looks every now and then whether the caller wants to be let go.
+// Waits under `lock` until `is` or the deadline; asks now and then whether the caller interrupts it.
 template <typename Predicate>
 Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is) {
   while (true) {
     const auto until = interrupted_ ? std::min(deadline.at(), Deadline(kInterruptible).at()) : deadline.at();
     if (changed_.wait_until(lock, until, is)) return Waited::kUntilItWas;
     if (deadline.passed()) return Waited::kUntilDeadline;
-    lock.unlock();  // it is the user's code
+    lock.unlock();  // it runs the user's code
     const bool interrupted = interrupted_ && interrupted_();
     lock.lock();
     if (interrupted && !is()) return Waited::kUntilInterrupted;
@@ -101,7 +101,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
   post([this, workers = std::move(workers)]() mutable {
     {
       const std::lock_guard lock(mutex_);
-      shared_.ahead.reset();  // the fleet gives it
+      shared_.ahead.reset();  // the fleet grants it
     }
     handle(event::TakeWanted{std::move(workers)});
   });
@@ -134,8 +134,8 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) 
   });
 }
 
-// Gives the grant its version, and writes the number down before any worker is told of it. The I/O thread does not do
-// this: a slow file system must not look like silent workers.
+// Gives the grant its version, and writes the number down before any worker learns it. The I/O thread does not do this:
+// a slow file system must not make workers look silent.
 absl::Status Coordinator::number(Grant& grant) {
   {
     const std::lock_guard lock(mutex_);

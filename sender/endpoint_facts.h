@@ -1,5 +1,5 @@
-// What the registry knows of an endpoint's scheme, for those who choose one, or a device, by what it does and not by
-// its name.
+// Facts about an endpoint's scheme from the registry, for programs that choose a scheme, or a device, by what it does
+// and not by its name.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace bascule::inline v0 {
 
-// Where a program's tensors lie.
+// The place of a program's tensors.
 enum class ComputesOn { kHost, kGpu };
 
-// Whether the slots of a sender there are memory of the GPU on which its tensors lie; else they are host memory. Also
-// of a scheme that this build lacks; false for one that does not exist.
+// Returns true if a sender's slots at `endpoint` lie on its tensors' GPU, false if they lie in host memory. Also works
+// for schemes that this build lacks; false for one that does not exist.
 bool keeps_slots_on_gpu(const Endpoint& endpoint);
 
-// An endpoint in `folder`, as a URL has it, for processes of one host, all of which compute there: "shm:///folder".
+// Returns the URL of an endpoint in `folder` for processes of one host that all compute on `where`: "shm:///folder".
 std::string plainest_endpoint(ComputesOn where, std::string_view folder);
 
-// The same for a trainer that computes there, and engines anywhere on its host: "auto:///folder".
+// The same for a trainer that computes on `where`, and engines on any device of its host: "auto:///folder".
 std::string endpoint_for_any_engine(ComputesOn where, std::string_view folder);
 
 }  // namespace bascule::inline v0

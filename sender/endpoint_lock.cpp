@@ -42,35 +42,35 @@ Epoch now_microseconds() {
   return static_cast<Epoch>(duration_cast<microseconds>(system_clock::now().time_since_epoch()).count());
 }
 
-// An empty file is a new one; the epoch before the first is the time.
+// An empty file is new; the epoch before the first one is the time.
 absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   std::array<char, 256> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
   if (size < 0) return errno_status(errno, cat("read ", file.string()));
   Record record{.pid = 0, .epoch = now_microseconds() - 1, .version = 0};
   if (size == 0) return record;
-  // A line that was cut short would scan as smaller numbers, so what was read must be what would be written.
+  // A line that was cut short would scan as smaller numbers, so the text must equal what would be written.
   // NOLINTNEXTLINE(cert-err34-c): see above
   if (std::sscanf(text.data(), kScan, &record.pid, &record.epoch, &record.version) != 3 ||
       line_of(record) != std::string_view(text.data(), static_cast<std::size_t>(size)))
     return absl::DataLossError(cat(file.string(),
-                                   " does not read as a sender.lock; if no sender and no engine of this "
+                                   " is not a valid sender.lock; if no sender and no engine of this "
                                    "endpoint is running, remove it"));
   return record;
 }
 
-// Names the holder of the lock: the sender that wrote its pid or, if that one is gone, a process that it left behind.
+// Names the holder of the lock: the sender that wrote its pid or, if that is gone, a process that it started.
 absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
   const std::vector<Process> others = others_with_open(fd);
-  const bool lives = sender == ::getpid() || others.empty() ||  // none: of another user, or another space of pids
+  const bool lives = sender == ::getpid() || others.empty() ||  // empty: another user's, or in another pid namespace
                      std::ranges::find(others, sender, &Process::pid) != others.end();
   if (lives)
     return absl::AlreadyExistsError(
         cat("another sender, pid ", sender, ", holds ", folder.string(), "; stop it, or choose another endpoint"));
   const Process& left = others.front();
   return absl::AlreadyExistsError(cat("pid ", left.pid, " (", left.name, ") holds ", folder.string(),
-                                      ": it is what the last sender, pid ", sender,
-                                      ", left behind; stop it, or choose another endpoint"));
+                                      ": the last sender, pid ", sender,
+                                      ", left it running; stop it, or choose another endpoint"));
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& fil
   lock.epoch_ = last.epoch + 1;
   lock.last_version_ = last.version;
   BASCULE_TRY(lock.write(last.version));
-  // An epoch must not be used twice, even after a loss of power: files of it may be left.
+  // An epoch must not be used twice, even after a power loss: its files may remain.
   BASCULE_TRY(sync_file(file));
   BASCULE_TRY(sync_folder(file.parent_path()));
   return lock;

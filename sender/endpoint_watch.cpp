@@ -18,10 +18,10 @@ std::optional<std::string> EndpointWatch::missing() const {
     struct stat status {};
     const bool found = ::lstat(file.path.c_str(), &status) == 0;
     if (found && status.st_dev == file.device && status.st_ino == file.inode) continue;
-    if (!found && errno != ENOENT && errno != ENOTDIR) continue;  // it cannot be known
+    if (!found && errno != ENOENT && errno != ENOTDIR) continue;  // unknown
     return cat(file.path.string(), found ? " was replaced" : " was removed",
-               " while this sender lives: no worker can find it any more, and those that are connected stay; restart ",
-               "it, in a folder that nobody tidies away");
+               " while this sender runs: connected workers stay, but no other worker can find it; restart ",
+               "it, in a folder that no clean-up removes");
   }
   return std::nullopt;
 }

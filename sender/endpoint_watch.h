@@ -1,5 +1,5 @@
-// Whether others still find a sender's files where it made them. A folder in /tmp that was tidied away leaves the
-// sender as it was, but no worker finds it any more, and the next sender would not find its lock.
+// Checks that a sender's files are still where it made them. If its folder in /tmp is cleaned up, the sender keeps
+// working, but no worker can find it any longer, and the next sender would not find its lock.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@ namespace bascule::inline v0 {
 class EndpointWatch {
  public:
   void add(const std::filesystem::path& file);  // as it is now
-  // A sentence about the first that is gone, or is another file by now. Waits as long as the file system does.
+  // Returns a sentence about the first file that is gone or was replaced. Waits as long as the file system does.
   std::optional<std::string> missing() const;
 
  private:

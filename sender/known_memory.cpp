@@ -5,7 +5,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-// Of a view that has elements.
+// For a view that has elements.
 MemoryRange range_of(const TensorView& view) {
   MemoryRange range{.tensor = view.name, .first = view.data, .last = view.data};
   if (view.strides.empty()) {

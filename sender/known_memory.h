@@ -1,5 +1,5 @@
-// KnownMemory: that tensors which are said to lie on a device do, so that no kernel is given an address that it cannot
-// use. The driver is asked for addresses that are new: of ten thousand tensors that stay where they are, for none.
+// KnownMemory: checks that tensors really lie on their device, so that no kernel gets an address that it cannot use.
+// The driver is asked only about new addresses: for ten thousand tensors that have not moved, about none.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace bascule::inline v0 {
 
 class KnownMemory {
  public:
-  // `views` as check_memory() wants them; `plan_number` changes with their shapes and strides. Addresses count as known
-  // once all of a call's are right.
+  // `views` as for check_memory(); `plan_number` changes with their shapes and strides. Addresses count as known once
+  // all addresses of a call are right.
   absl::Status check(int device, std::span<const TensorView> views, std::uint64_t plan_number);
 
  private:

@@ -17,7 +17,7 @@ absl::StatusOr<ProcessFd> LeasePipes::open(Holder holder) {
   if (!theirs) return errno_status(errno, "open a lease pipe");
   const auto ours = std::make_shared<Descriptor>(io_, ends[0]);
   pipes_[holder].push_back(ours);
-  // Nothing is ever written: readable means hung up.
+  // Nothing is ever written to it: readable means hung up.
   ours->async_wait(Descriptor::wait_read,
                    [this, holder, watched = std::weak_ptr(ours)](const boost::system::error_code& error) {
                      const auto pipe = watched.lock();

@@ -1,7 +1,6 @@
 // Lease pipes: how the sender learns that a holder is gone for good. Each welcome hands one end of a pipe to the
-// worker, which closes the end that it had before. When none of its ends is open, that process and its children are
-// gone, and their leases with them. A welcome may be lost on its way: until the worker has the new end, the old one
-// tells of it.
+// worker, which closes its previous end. When none of its ends is open, that process and its children are gone, and
+// their leases end. A welcome may be lost on its way; until the worker has the new end, the old one stands for it.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -26,8 +25,8 @@ class LeasePipes {
   LeasePipes(boost::asio::io_context& io, std::function<void(Holder)> on_gone)
       : io_(io), on_gone_(std::move(on_gone)) {}
 
-  // A new pipe for `holder`, beside those that it has: the end to hand over. No child that is forked here has a copy of
-  // it, which would keep the holder's death from being noticed.
+  // Makes another pipe for `holder`, and returns the end to hand over. Forked children of this process get no copy of
+  // it, which would hide the holder's death.
   absl::StatusOr<ProcessFd> open(Holder holder);
   void close_all() { pipes_.clear(); }
 

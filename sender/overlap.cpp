@@ -14,10 +14,10 @@ namespace {
 constexpr std::uint64_t kMostRuns = std::uint64_t{1} << 24;
 
 constexpr std::string_view kAdvice =
-    "; with slots=1 each tensor moves to a place of its own, and what is written to one would not be seen in the other "
-    "any more: register one of them, clone one, or use slots=2";
+    "; with slots=1 each tensor moves to its own place, and writes to one would no longer be seen in the other: "
+    "register one of them, clone one, or use slots=2";
 
-// The bytes of one tensor: runs of one length, in rising order of address.
+// The bytes of one tensor: runs of equal length, in order of address.
 class Extent {
  public:
   explicit Extent(const TensorView& view) : view_(&view), begin_(reinterpret_cast<std::uintptr_t>(view.data)) {
@@ -38,7 +38,7 @@ class Extent {
     }
     std::ranges::sort(steps_, {}, &Step::stride);
     const auto apart =
-        std::ranges::find_if(steps_, [this](const Step& step) {  // the first that leaves a gap behind the run
+        std::ranges::find_if(steps_, [this](const Step& step) {  // the first that leaves a gap after the run
           const bool goes_on = step.stride == run_;
           if (goes_on) run_ *= step.count;
           return !goes_on;
@@ -50,7 +50,7 @@ class Extent {
       reach_ += step.stride * (step.count - 1);
     }
     if (nests_) return;
-    steps_.clear();  // taken for all that lies between its first byte and its last
+    steps_.clear();  // treated as all bytes from its first to its last
     run_ = reach_;
   }
 
@@ -83,7 +83,7 @@ class Extent {
   std::uintptr_t begin_;
   std::vector<Step> steps_{};  // from run to run, the shortest first
   std::uint64_t run_ = 0;      // bytes of each
-  std::uint64_t reach_ = 0;    // from the first byte behind the last
+  std::uint64_t reach_ = 0;    // from its first byte to past its last
   bool nests_ = true;
 };
 
@@ -91,12 +91,12 @@ absl::Status shared(const Extent& a, const Extent& b, std::string_view how) {
   return invalid_argument("tensors ", to_string(a.view()), " and ", to_string(b.view()), how, kAdvice);
 }
 
-// Of extents that lie among each other: all their runs in order of address.
+// Checks interleaved extents: visits all their runs in order of address.
 absl::Status check_runs(std::span<const Extent> extents) {
   std::uint64_t runs = 0;
   for (const Extent& extent : extents) runs += std::min(extent.runs(), kMostRuns);
   if (runs > kMostRuns)
-    return shared(extents[0], extents[1], " lie among each other in too many pieces to tell whether they share bytes");
+    return shared(extents[0], extents[1], " are interleaved in too many pieces to tell whether they share bytes");
   struct Next {
     std::uintptr_t begin;
     std::size_t extent;
@@ -115,7 +115,7 @@ absl::Status check_runs(std::span<const Extent> extents) {
       return shared(extents[last], extent,
                     extent.exact() && extents[last].exact()
                         ? " share bytes"
-                        : " lie among each other, with strides that do not nest: they may share bytes");
+                        : " are interleaved, with strides that do not nest: they may share bytes");
     end = begin + extent.run_bytes();
     last = i;
     if (number + 1 < extent.runs()) next.push({extent.run(number + 1), i, number + 1});
@@ -132,7 +132,7 @@ absl::Status check_apart(std::span<const TensorView> views) {
     if (byte_count(view.dtype, view.shape) > 0) extents.emplace_back(view);
   std::ranges::sort(extents, {}, &Extent::begin);
   for (std::size_t first = 0; first < extents.size();) {
-    std::size_t last = first + 1;  // behind those that lie among each other
+    std::size_t last = first + 1;  // past the last extent that overlaps the range
     for (std::uintptr_t end = extents[first].end(); last < extents.size() && extents[last].begin() < end; ++last)
       end = std::max(end, extents[last].end());
     if (last - first > 1) BASCULE_TRY(check_runs(std::span(extents).subspan(first, last - first)));

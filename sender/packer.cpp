@@ -37,7 +37,7 @@ class HostPacker final : public Packer {
   std::optional<Digest> digest_;
 };
 
-// Of the registered tensors, and of others.
+// The device plans of the registered tensors, and of other weights.
 class DevicePlans {
  public:
   absl::Status check(DeviceQueue& queue, const Packing& packing) {
@@ -69,7 +69,7 @@ class DevicePlans {
   struct Planned {
     std::uint64_t number = 0;
     std::vector<kernels::Segment> segments;
-    std::size_t tensors = 0;  // that have addresses
+    std::size_t tensors = 0;  // those with addresses
     std::unique_ptr<DevicePlan> plan;
     KnownMemory memory;
   };
@@ -102,12 +102,12 @@ class DevicePacker final : public Packer {
 
  private:
   std::unique_ptr<DeviceQueue> queue_;
-  DevicePlans plans_;                                // behind the queue: they go first
-  std::atomic<std::uint64_t>* in_pieces_ = nullptr;  // grows behind a pack in pieces
+  DevicePlans plans_;                                // after the queue, so that they are destroyed first
+  std::atomic<std::uint64_t>* in_pieces_ = nullptr;  // the bytes done of a pack in pieces
 };
 
-// Packs into a slot of its own on the device, all at once, so that the trainer's stream waits for that alone, which
-// takes a thirtieth of the time of the copies to the host. finish() drives those.
+// Packs into its own slot on the device, all at once, so that the trainer's stream waits only for that, which takes a
+// thirtieth of the time of the copies to the host. finish() drives the copies.
 class DeviceToHostPacker final : public Packer {
  public:
   DeviceToHostPacker(std::unique_ptr<DeviceQueue> queue, kernels::ThreadPool& pool)
@@ -122,7 +122,7 @@ class DeviceToHostPacker final : public Packer {
   absl::Status check(const Packing& packing) override { return plans_.check(*queue_, packing); }
   absl::Status plan(const Packing& packing) override {
     BASCULE_TRY(plans_.make(*queue_, packing));
-    if (packed_) return absl::OkStatus();  // of one layout all slots have one size
+    if (packed_) return absl::OkStatus();  // all slots of a layout have one size
     BASCULE_ASSIGN(packed_, queue_->allocate(packing.slot_bytes, "the slot that is packed before it is copied out"));
     return absl::OkStatus();
   }
@@ -149,11 +149,11 @@ class DeviceToHostPacker final : public Packer {
  private:
   kernels::ThreadPool& pool_;
   std::unique_ptr<DeviceQueue> queue_;
-  DevicePlans plans_;                  // behind the queue: they go first
+  DevicePlans plans_;                  // after the queue, so that they are destroyed first
   std::shared_ptr<std::byte> packed_;  // a slot on the device
-  SlotMemory* slot_ = nullptr;         // that pack() is to fill
+  SlotMemory* slot_ = nullptr;         // for pack() to fill
   std::atomic<std::uint64_t>* bytes_done_ = nullptr;
-  std::optional<std::span<const std::byte>> written_;  // that is to be digested
+  std::optional<std::span<const std::byte>> written_;  // to be digested
 };
 
 }  // namespace
@@ -166,7 +166,7 @@ absl::StatusOr<std::unique_ptr<Packer>> Packer::choose(const Scheme& scheme, int
     return unimplemented("the tensors lie in host memory and ", scheme.name,
                          " keeps its slots on a device, which only ", "tensors on that device are packed into; use ",
                          names_of_schemes(/*on_device=*/false),
-                         " for a trainer on the CPU, which engines on GPUs read, too");
+                         " for a trainer on the CPU, which engines on GPUs can also read");
   }
   BASCULE_TRY(annotate(why_no_cuda(), cat("the tensors lie on device ", device)));
   BASCULE_ASSIGN(std::unique_ptr<DeviceQueue> queue, open_device(device));

@@ -1,12 +1,12 @@
-// Packer: how registered tensors become a slot, by where the two lie.
+// Packer: how registered tensors become a slot, depending on where each lies.
 //
 //   tensors ╲ slot   host memory                       the tensors' device
-//   host memory      HostPacker: kernels::pack         refused: a scheme of host memory would do
-//   a device         DeviceToHostPacker: packed there, DevicePacker: one launch on a stream of the sender's own
+//   host memory      HostPacker: kernels::pack         refused: use a scheme with slots in host memory
+//   a device         DeviceToHostPacker: packed there, DevicePacker: one launch on the sender's own stream
 //                    copied out piece by piece
 //
-// pack() and digest() come from the public thread; a packer that enqueues returns from them at once, and finish() may
-// then be called by another thread. One slot at a time.
+// The public thread calls pack() and digest(); a packer that enqueues returns from them at once, and another thread may
+// then call finish(). One slot at a time.
 #pragma once
 
 #include <atomic>
@@ -29,26 +29,26 @@ namespace bascule::inline v0 {
 
 class Packer {
  public:
-  // For tensors on `device` and slots of `scheme`. UNIMPLEMENTED names both and a scheme that would do, or says that
-  // this build has no CUDA; UNAVAILABLE: no such device.
+  // For tensors on `device` and slots of `scheme`. UNIMPLEMENTED names both and a suitable scheme, or says that this
+  // build has no CUDA. UNAVAILABLE: there is no such device.
   static absl::StatusOr<std::unique_ptr<Packer>> choose(const Scheme& scheme, int device, kernels::ThreadPool& pool);
 
   virtual ~Packer() = default;
   virtual bool enqueues() const = 0;
   // Makes the memory of a new slot ready to be packed into. Blocks.
   virtual absl::Status reach(SlotMemory& memory);
-  // Whether the device reads the tensors and can be ordered behind their stream: errors as of check_memory() and
-  // DeviceQueue::check(). Nothing is done on the device.
+  // Checks that the device can read the tensors and wait for their stream: errors as from check_memory() and
+  // DeviceQueue::check(). Does nothing on the device.
   virtual absl::Status check(const Packing& packing) = 0;
-  // Makes ready what pack() needs of a packing that check() found right; does nothing where its plan is known. Blocks.
+  // Prepares pack() for a packing that passed check(); does nothing if its plan is known. Blocks.
   virtual absl::Status plan(const Packing& packing) = 0;
-  // Fills `slot`, which lives until finish(). `bytes_done` grows meanwhile where that is host memory.
+  // Fills `slot`, which must live until finish(). If it is host memory, `bytes_done` grows meanwhile.
   virtual absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
                             std::atomic<std::uint64_t>& bytes_done) = 0;
-  // The digest of a slot that the caller wrote, behind what is on `stream`; with `want_digest` false it only waits for
-  // that.
+  // Digests a slot that the caller wrote, after the work on `stream`; with `want_digest` false it only waits for that
+  // work.
   virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) = 0;
-  // Blocks until the slot is filled; the digest where one was wanted. DEADLINE_EXCEEDED: it is not yet.
+  // Blocks until the slot is filled; returns the digest, if one was requested. DEADLINE_EXCEEDED: it is not filled yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
 };
 

@@ -42,14 +42,15 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
 Publisher::~Publisher() {
   if (!slots_) return;
   if (const absl::Status parted = slots_->part_from_readers(); !parted.ok() && log_)
-    log_(cat("the sender at ", endpoint_.place(), " ends, and its engines read the parameters on as they are written: ",
+    log_(cat("the sender at ", endpoint_.place(), " ends, but its engines still see writes to the parameters: ",
              "the system refused them a private mapping (", message_of(parted),
              "); stop the engines, or start another sender for them, before the next step"));
 }
 
 absl::Status Publisher::check_none_registered() const {
   if (!registration_) return absl::OkStatus();
-  return failed_precondition("register_model: a model is registered already; one sender and one path a model");
+  return failed_precondition(
+      "register_model: a model is registered already; each model needs its own sender and endpoint");
 }
 
 absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
@@ -61,7 +62,7 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
 absl::Status Publisher::register_model(std::vector<TensorSpec> specs, int device) {
   BASCULE_TRY(check_none_registered());
   if (single_copy())
-    return invalid_argument("slots=1: the parameters live in the slot; register the tensors, not their specs alone");
+    return invalid_argument("slots=1: the parameters live in the slot; register the tensors, not only their specs");
   BASCULE_ASSIGN(Registration made, Registration::of_specs(std::move(specs), device, endpoint_.wire_dtype));
   return use(std::move(made));
 }
@@ -98,7 +99,7 @@ absl::Status Publisher::use(Registration made) {
   coordinator_->register_layout(registration_->layout());
   if (!single_copy()) return absl::OkStatus();
   moved_ = open_slots();
-  // From then on the trainer's parameters are the slot, and keep it alive.
+  // Now the trainer's parameters are the slot, and keep it alive.
   const SlotId slot{coordinator_->epoch(), 0};
   if (moved_.ok()) moved_ = registration_->move_into(slots_->places(slot), slots_->set());
   return moved_;
@@ -112,9 +113,9 @@ absl::StatusOr<Publisher::WorkerNames> Publisher::wait_for_workers(int count, ab
 
 // ---- slots ----
 
-// Workers are told of all tensors in one message, which is written once.
+// One message lists all tensors for the workers; it is encoded once.
 absl::Status Publisher::encode_layout() {
-  constexpr std::size_t kRoom = kMaxFrameBytes - (1u << 20);  // beside what else a welcome says
+  constexpr std::size_t kRoom = kMaxFrameBytes - (1u << 20);  // besides the rest of a welcome
   const Layout& layout = registration_->layout();
   encoded_layout_ = encode(layout);
   if (encoded_layout_->size() <= kRoom) return absl::OkStatus();
@@ -123,7 +124,7 @@ absl::Status Publisher::encode_layout() {
                           "; give fewer tensors (join small ones), or shorter names");
 }
 
-// Slots are made at the first publication, and offered to the workers that are there.
+// Slots are made at the first publication, and offered to the workers that have joined.
 absl::Status Publisher::open_slots() {
   if (slots_->is_open()) return absl::OkStatus();
   if (const auto requests = coordinator_->fused_requests(); !requests.empty()) {

@@ -1,5 +1,5 @@
-// Publisher: what a sender's public thread does for one version: take a slot, pack it, seal it, and wait for the acks
-// of the workers. Sender is its public face.
+// Publisher: a sender's public thread. For each version it takes a slot, packs it, seals it, and waits for the workers'
+// acks. Sender is its public face.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ namespace bascule::inline v0 {
 class Publisher {
  public:
   ~Publisher();
-  // What was sealed last, and which call waits for it.
+  // Which call waits for the version that was sealed last.
   enum class Pending { kNothing, kSend, kUpdate };
   using WorkerNames = std::vector<std::string>;
 
@@ -38,18 +38,18 @@ class Publisher {
   absl::Status register_model(std::vector<TensorSpec> specs, int device);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 
-  // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts. Where a
-  // device packs and the caller will not `wait` right away, a thread of its own waits for the pack and seals.
+  // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts. If a
+  // device packs and the caller does not `wait` right away, a separate thread waits for the pack and seals.
   absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
                      bool wait);
   // The pending send's report; DEADLINE_EXCEEDED leaves it pending.
   absl::StatusOr<SendReport> settled(Deadline deadline);
-  // That of a blocking call, by its own deadlines. Where they passed without it (this process stood still), the next
-  // call that needs a slot waits for it, as behind update_weights().
+  // The report of a blocking call, by its own deadlines. If they passed without it (this process stood still), the next
+  // call that needs a slot waits for it, as after update_weights().
   absl::StatusOr<SendReport> settled();
   Pending pending() const { return pending_; }
 
-  // A slot on loan, from taking it to one of the two ends.
+  // A slot on loan: lend() takes it; publish() or take_back() ends the loan.
   absl::StatusOr<Publication> lend(const WorkerNames& workers);
   absl::StatusOr<SendReport> publish(const Publication& publication);
   void take_back(const Publication& publication);
@@ -62,8 +62,8 @@ class Publisher {
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
-  // Up to the decision, with time for what begins late: to deliver, to prepare; to the last ack, also of engines that
-  // load by themselves; some for threads to wake.
+  // Covers the decision, with time to deliver and prepare late; the last ack, even from engines that load by
+  // themselves; and some time for threads to wake.
   Deadline settles_by() const {
     return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.load_timeout + endpoint_.suspect_after);
   }
@@ -74,12 +74,12 @@ class Publisher {
   absl::Status settle_update();
   absl::Status encode_layout();
   absl::Status open_slots();
-  // `packed`: by the packer, which tells how far it is.
+  // `packed`: by the packer, which reports its progress.
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
                                     bool packed);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
-  // The end of a pack: seals what it came to, or aborts the version.
+  // Ends a pack: seals the result, or aborts the version.
   void finish(Publication publication, Clock::time_point packing_since, Deadline deadline);
   void finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline);
   bool sealed_by(Deadline deadline);
@@ -91,30 +91,30 @@ class Publisher {
   kernels::ThreadPool pool_;
   std::optional<Registration> registration_;
   EncodedLayout encoded_layout_;      // of the registration
-  std::unique_ptr<SlotStore> slots_;  // open from the first publication on
-  std::unique_ptr<Packer> packer_;    // chosen by register_model(); waits for the device before slots go
+  std::unique_ptr<SlotStore> slots_;  // opened by the first publication
+  std::unique_ptr<Packer> packer_;    // chosen by register_model(); waits for the device before slots are freed
 
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
-  // Of the version under way: written by the thread that seals it, then read by the public thread.
-  StageSeconds measured_;   // wait and pack of the version under way
-  bool in_pieces_ = false;  // the version under way: bytes leave while it is written
+  // Of the version in flight: written by the thread that seals it, then read by the public thread.
+  StageSeconds measured_;   // its wait and pack
+  bool in_pieces_ = false;  // its bytes leave while it is written
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   struct Published {
     Version version = 0;
     std::optional<Digest> digest;
   };
-  Published published_;                // the last one that was
+  Published published_;                // the last published one
   absl::Status moved_;                 // with slots=1: whether the parameters lie in the slot
   std::vector<UpdateReport> updates_;  // settled, for the next report
 
-  std::unique_ptr<Coordinator> coordinator_;  // behind the memory, which its members were offered
+  std::unique_ptr<Coordinator> coordinator_;  // after the memory, which was offered to its members
 
   std::mutex sealing_mutex_;
   std::condition_variable sealed_;
   bool sealing_ = false;              // the sealing thread has a version
-  std::optional<TaskThread> sealer_;  // last: what it runs uses the rest; none where the host packs
+  std::optional<TaskThread> sealer_;  // last: its tasks use the rest; empty if the host packs
 };
 
 }  // namespace bascule::inline v0

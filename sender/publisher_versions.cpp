@@ -1,4 +1,4 @@
-// Publisher: one version, from the slot that is taken for it to its report.
+// Publisher: one version, from taking its slot to its report.
 #include <bascule/sender/publisher.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace bascule::inline v0 {
 namespace {
 
-// What in-place readers on a GPU take from the seal to the last ack, and some. A thread that slept meanwhile would wake
-// 40 us late, which is a third of it; see transport/stay_awake.h.
+// A little more than in-place readers on a GPU take from the seal to the last ack. A thread that slept meanwhile would
+// wake 40 us late, which is a third of that time; see transport/stay_awake.h.
 constexpr absl::Duration kAwakeBehindThePack = absl::Milliseconds(1);
 
 }  // namespace
@@ -25,7 +25,7 @@ absl::Status Publisher::check_free(std::string_view call) {
   return settle_update();
 }
 
-// What an update_weights() came to stands in the next report.
+// The next report includes the outcome of an update_weights().
 absl::Status Publisher::settle_update() {
   if (pending_ != Pending::kUpdate) return absl::OkStatus();
   const absl::StatusOr<SendReport> report = settled();
@@ -34,7 +34,7 @@ absl::Status Publisher::settle_update() {
   if (report.ok()) {
     update.workers = report->workers;
     update.warnings = report->warnings;
-    updates_ = report->updates;  // settled() had moved them there
+    updates_ = report->updates;  // settled() moved them there
   }
   updates_.push_back(std::move(update));
   return absl::OkStatus();
@@ -45,7 +45,7 @@ absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<O
     if (grant.is_new) {
       absl::StatusOr<OfferedSlot> memory = slots_->add(grant.slot);
       if (!memory.ok() && !grant.spare_for.empty())
-        return annotate(memory.status(), cat("a spare slot, as ", grant.spare_for, " still read"));
+        return annotate(memory.status(), cat("a spare slot, because ", grant.spare_for, " still read"));
       BASCULE_TRY(memory.status());
       made = *memory;
     }
@@ -162,7 +162,7 @@ bool Publisher::sealed_by(Deadline deadline) {
   return sealed_.wait_until(lock, deadline.at(), [this] { return !sealing_; });
 }
 
-// The digest of what the caller wrote into a slot.
+// The digest of a slot that the caller wrote.
 absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool want_digest, Deadline deadline) {
   BASCULE_TRY(packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream()));
   return packer_->finish(deadline);
@@ -198,7 +198,7 @@ absl::StatusOr<SendReport> Publisher::settled() {
   return deadline_exceeded(
       "the send did not settle before its deadlines passed: this process stood still, or its scheme has not answered. "
       "The ",
-      "next call waits for it, and its report tells what came of it");
+      "next call waits for it, and its report has the outcome");
 }
 
 }  // namespace bascule::inline v0

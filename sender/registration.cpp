@@ -14,7 +14,7 @@ bool is_floating(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// Of one shape. The stride of a dimension of one element says nothing. An empty list of strides means C order.
+// Both have one shape. The stride of a dimension of one element is ignored. An empty list of strides means C order.
 bool same_strides(const TensorView& a, const TensorView& b) {
   if (std::ranges::equal(a.strides, b.strides)) return true;
   std::int64_t c_order = 1;
@@ -30,7 +30,7 @@ bool same_elements(const TensorView& a, const TensorView& b) {
   return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.shape, b.shape) && same_strides(a, b);
 }
 
-// What a view must be before anything reads through it.
+// Checks a view before anything reads through it.
 absl::Status check_view(const TensorView& view) {
   for (const std::int64_t size : view.shape)
     if (size < 0) return invalid_argument("tensor ", to_string(view), " has a negative dimension");
@@ -44,7 +44,7 @@ absl::Status check_view(const TensorView& view) {
 
 bool has_elements(const TensorView& view) { return byte_count(view.dtype, view.shape) > 0; }
 
-// The one device of all `views`; an empty tensor lies anywhere.
+// Returns the common device of all `views`; empty tensors do not count.
 absl::StatusOr<int> device_of(std::span<const TensorView> views) {
   const TensorView* first = nullptr;
   for (const TensorView& view : views) {
@@ -66,7 +66,7 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   BASCULE_ASSIGN(const std::span<const TensorView> views, made.source_->views());
   if (views.empty()) return invalid_argument("register_model: the model has no tensors");
   BASCULE_ASSIGN(made.device_, device_of(views));
-  std::multimap<const std::byte*, std::size_t> by_address;  // to find storages that stand under two names
+  std::multimap<const std::byte*, std::size_t> by_address;  // to find storages with two names
   std::vector<TensorSpec> specs;
   std::vector<std::pair<std::string, std::string>> tied;
   for (std::size_t i = 0; i < views.size(); ++i) {
@@ -121,7 +121,7 @@ absl::Status Registration::fuse(std::span<const std::vector<std::string>> reques
     if (known.tied_to) {
       tied.emplace_back(known.spec.name, known_[*known.tied_to].spec.name);
     } else {
-      specs.push_back(layout_.find(known.spec.name)->spec);  // its type is that of the wire
+      specs.push_back(layout_.find(known.spec.name)->spec);  // its type is the wire's
     }
   }
   BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), requests));
@@ -153,7 +153,7 @@ absl::Status Registration::refresh() {
   for (const auto& [tied, owner] : ties_)
     if (!same_elements(views[owner], views[tied]))
       return invalid_argument("tensor ", known_[tied].spec.name, " was registered as tied to ", known_[owner].spec.name,
-                              " and is not any more");
+                              " and no longer is");
   if (!as_planned) {
     BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
     plan_number_ = ++last_plan_number_;
@@ -260,7 +260,7 @@ absl::Status Registration::check_moved() {
   BASCULE_TRY(refresh());
   for (std::size_t i = 0; i < known_.size(); ++i)
     if (byte_count(known_[i].spec.dtype, known_[i].spec.shape) > 0 && addresses_[i] != places_[i])
-      return invalid_argument("tensor ", known_[i].spec.name, " does not lie in the slot any more; with slots=1 the ",
+      return invalid_argument("tensor ", known_[i].spec.name, " no longer lies in the slot; with slots=1 the ",
                               "parameters must be changed in place (an optimizer's step does), not replaced");
   return absl::OkStatus();
 }

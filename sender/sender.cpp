@@ -69,7 +69,7 @@ absl::StatusOr<WritableSlot> Sender::loan(const std::vector<std::string>& worker
 absl::StatusOr<SendReport> Sender::publish(WritableSlot slot) {
   if (!slot.loan_ || slot.loan_->publisher.lock() != publisher_)
     return invalid_argument("publish: the slot is not on loan from this sender");
-  const std::unique_ptr<WritableSlot::Loan> loan = std::move(slot.loan_);  // its destructor aborts nothing any more
+  const std::unique_ptr<WritableSlot::Loan> loan = std::move(slot.loan_);  // its destructor no longer aborts
   return publisher_->publish(loan->publication);
 }
 
@@ -78,7 +78,7 @@ Version Sender::version() const { return publisher_->version(); }
 WritableSlot::WritableSlot(std::unique_ptr<Loan> loan) : loan_(std::move(loan)) {}
 WritableSlot::WritableSlot(WritableSlot&&) noexcept = default;
 WritableSlot& WritableSlot::operator=(WritableSlot&& other) noexcept {
-  std::swap(loan_, other.loan_);  // what this one held is aborted with `other`
+  std::swap(loan_, other.loan_);  // `other` aborts the loan that this one held
   return *this;
 }
 

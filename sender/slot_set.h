@@ -1,4 +1,4 @@
-// SlotSet: the memory of a sender's slots, by index. Loans share it: it stays mapped until the sender and they are
+// SlotSet: the memory of a sender's slots, by index. Loans share it: it stays mapped until they and the sender are
 // gone.
 #pragma once
 
@@ -17,7 +17,7 @@ struct SlotSet {
   Layout layout;
   std::map<std::uint32_t, SlotMemory> memory;
 
-  // The tensors of one slot, in the layout's order, to be written. They live as long as the set.
+  // Returns the tensors of one slot for writing, in the layout's order. They live as long as the set.
   std::vector<MutableTensorView> tensors(SlotId slot) {
     std::vector<MutableTensorView> views;
     SlotMemory& of_slot = memory.at(slot.index);

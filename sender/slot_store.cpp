@@ -42,7 +42,7 @@ absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
     transport_->unmake_slot(slot);
     return reached;
   }
-  if (!single_copy()) memory.mapping.keep_from_children();  // there it holds the user's own parameters
+  if (!single_copy()) memory.mapping.keep_from_children();  // a single copy holds the user's own parameters
   const auto [made, is_new] = set_->memory.insert_or_assign(slot.index, std::move(memory));
   return OfferedSlot{.id = slot, .memory = &made->second, .bytes_done = &bytes_done(slot)};
 }
@@ -74,8 +74,8 @@ void SlotStore::seal_again(SlotId slot, Version version, const std::optional<Dig
   page_.seal(slot.index, version, slot_bytes(), digest);
 }
 
-// A single copy outlives its sender: the parameters lie in it, and engines go on reading it. From now on no sender asks
-// them to yield, so they must not see what the trainer writes. Device memory has no such second view.
+// A single copy outlives its sender: the parameters lie in it, and engines keep reading it. There is no longer a sender
+// that asks them to yield, so they must not see what the trainer writes. Device memory cannot have such a second view.
 absl::Status SlotStore::part_from_readers() {
   if (!single_copy() || !set_) return absl::OkStatus();
   for (auto& [index, memory] : set_->memory)

@@ -1,9 +1,9 @@
-// SlotStore: the memory of a sender's slots, and what the control page says of each. Which of them may be written, and
-// which are read, the SlotAllocator knows.
+// SlotStore: the memory of a sender's slots, and their records on the control page. The SlotAllocator knows which of
+// them are read, and which may be written.
 //
 //   open() or add() ──▶ begin() ──▶ the caller writes ──▶ seal() … drop()
 //
-// Threads: public; seal() also on the sealing thread. transport() is also the I/O and the storage thread's (scheme.h).
+// Threads: public; seal() also on the sealing thread. The I/O and storage threads also use transport() (scheme.h).
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ class SlotStore {
   SenderTransport& transport() { return *transport_; }
   int control_page() const { return page_.descriptor(); }  // its descriptor
 
-  // Once: makes the endpoint's slots, of the final layout, on `device`. Where it fails, none is made. `packer` must
-  // outlive the last add().
+  // Call once: makes the endpoint's slots on `device`, with the final layout. If it fails, no slot is made. `packer`
+  // must outlive the last add().
   absl::StatusOr<std::vector<OfferedSlot>> open(const Layout& layout, int device, Packer& packer);
   bool is_open() const { return set_ != nullptr; }
   const std::shared_ptr<SlotSet>& set() const { return set_; }  // null until it is open
@@ -45,7 +45,7 @@ class SlotStore {
   absl::StatusOr<OfferedSlot> add(SlotId slot);
   void drop(SlotId slot);
 
-  // Writing begins. UNAVAILABLE: a process reads it that the ring does not know.
+  // Writing begins. UNAVAILABLE: a process unknown to the ring reads the slot.
   absl::Status begin(SlotId slot, Deadline deadline);
   std::atomic<std::uint64_t>& bytes_done(SlotId slot) { return page_.bytes_done(slot.index); }
   absl::Status seal(const Publication& publication);
@@ -54,10 +54,10 @@ class SlotStore {
 
   // Where each tensor lies in the slot, by each of its names.
   std::map<std::string_view, std::byte*> places(SlotId slot);
-  // The slot was not written and still holds that version: says so to workers that join and look at the control page.
+  // The slot was not written and still holds that version: restores its record, which joining workers read.
   void seal_again(SlotId slot, Version version, const std::optional<Digest>& digest);
-  // The sender goes: what the trainer writes from now on, no reader sees. Does nothing where there is no single copy.
-  // An error: readers go on to see it.
+  // The sender ends: readers no longer see what the trainer writes. Does nothing without a single copy. After an error
+  // readers still see it.
   absl::Status part_from_readers();
 
  private:

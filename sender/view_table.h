@@ -1,4 +1,4 @@
-// ViewTable: tensor views as they were once, to be compared with those of every send.
+// ViewTable: a record of tensor views, to be compared with the views of every send.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace bascule::inline v0 {
 
-// Names, shapes and strides lie side by side: ten thousand of them are read through before each pack.
+// Names, shapes and strides are stored contiguously, since ten thousand of them are read before each pack.
 class ViewTable {
  public:
   ViewTable() = default;
   explicit ViewTable(std::span<const TensorView> views);
-  // Whether view `i` was the same but for its data.
+  // Whether view `i` was the same except for its data.
   bool same(std::size_t i, const TensorView& view) const;
 
  private:
@@ -23,9 +23,9 @@ class ViewTable {
     std::size_t name_end = 0, shape_end = 0, strides_end = 0;  // where the next entry's begin
     DType dtype = DType::kF32;
   };
-  std::vector<Entry> entries_{Entry{}};  // the first one begins at nothing
+  std::vector<Entry> entries_{Entry{}};  // the first one begins at 0
   std::vector<char> names_;
-  std::vector<std::int64_t> numbers_;  // shapes, each with its strides behind it
+  std::vector<std::int64_t> numbers_;  // shapes, each followed by its strides
 };
 
 }  // namespace bascule::inline v0

@@ -55,7 +55,7 @@ TEST_P(SingleCopy, AModelOfSpecsIsRefused) {
   absl::StatusOr<Sender> sender = try_listen("slots=1");
   ASSERT_THAT(sender, IsOk());
   EXPECT_THAT(sender->register_model(model_.specs(), device()),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not their specs alone")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not only their specs")));
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST_F(EndpointLockTest, RefusesAFileThatItDidNotWrite) {
         good.substr(0, good.size() - 5), good.substr(0, 10)}) {
     write(bad);
     EXPECT_THAT(take(), StatusIs(StatusCode::kDataLoss,
-                                 AllOf(HasSubstr(file_.string() + " does not read as a sender.lock"),
+                                 AllOf(HasSubstr(file_.string() + " is not a valid sender.lock"),
                                        HasSubstr("if no sender and no engine of this endpoint is running, remove it"))))
         << bad;
     EXPECT_EQ(content(), bad) << "left for a person to look at";

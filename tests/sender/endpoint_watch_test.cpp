@@ -22,7 +22,7 @@ TEST_P(EndpointIsGone, AndItsSenderSaysSoOnce) {
   auto sender =
       Sender::listen({.endpoint = cat("shm://", folder.path().string(), "/e?heartbeat=10ms&suspect_after=60s"),
                       .log = [&](std::string_view line) {
-                        if (line.find(" was removed while this sender lives") != line.npos) ++said;
+                        if (line.find(" was removed while this sender runs") != line.npos) ++said;
                       }});
   ASSERT_THAT(sender, IsOk());
   test::TestModel model(test::ModelSize::kTiny);
@@ -36,7 +36,7 @@ TEST_P(EndpointIsGone, AndItsSenderSaysSoOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(said, 1);
   EXPECT_THAT(sender->wait_for_workers(2, absl::ZeroDuration()),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("was removed while this sender lives")));
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("was removed while this sender runs")));
   ASSERT_THAT(sender->send_async(), IsOk());
   worker.expect<Welcome>();  // who is connected stays
   worker.take();

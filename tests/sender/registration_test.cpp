@@ -210,7 +210,7 @@ TEST_F(RegistrationTest, LaysSideBySideWhatIsWishedForAndPacksItThere) {
 TEST_F(RegistrationTest, RefusesTensorsThatAreTiedNoMore) {
   tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
   EXPECT_THAT(refresh_after([&] { tensors_[2].data = c_.data(); }),
-              refused("tensor tied was registered as tied to a and is not any more"));
+              refused("tensor tied was registered as tied to a and no longer is"));
 }
 
 TEST_F(RegistrationTest, RefusesATensorThatChanged) {
@@ -377,7 +377,7 @@ TEST(SingleCopy, MovesParametersAndSeesThatTheyStay) {
   EXPECT_THAT(made->check_moved(), IsOk());
   pointer = elsewhere.data();
   EXPECT_THAT(made->check_moved(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w does not lie in the slot any more")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w no longer lies in the slot")));
 }
 
 TEST(SingleCopy, IsRefusedByTensorsThatCannotBeMoved) {
