@@ -14,7 +14,7 @@ namespace bascule::inline v0::kernels {
 namespace avx2 {
 namespace {
 
-// Sums of four words a step: each lane of 64 bits keeps a sum of its own, added up at the end.
+// Four words per step: each lane of 64 bits keeps its own sum, added up at the end.
 BASCULE_AVX2_INLINE __m256i add_products(__m256i sums, __m256i words, __m256i keys) {
   const __m256i keyed = _mm256_add_epi32(words, keys);
   return _mm256_add_epi64(sums, _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32)));
@@ -29,12 +29,12 @@ BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
   return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0)) + static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
 }
 
-// Walks lines [begin, end) of a page in address order, and asks for a long source half a page ahead: the products fill
-// the window of instructions that would else cover the wait for memory.
+// Walks lines [begin, end) of a page in address order, and prefetches a long source half a page ahead: the products
+// fill the instruction window that would otherwise hide the memory latency.
 template <typename Load, bool kWantSums, bool kStore, bool kAskAhead>
 BASCULE_AVX2_INLINE PageSums walk_lines(const std::byte* source, std::byte* page, std::size_t begin, std::size_t end) {
   constexpr std::size_t kVector = 32;
-  constexpr std::size_t kAhead = kAskAhead ? 2048 : 0;  // bytes of the source; past its end the hint does nothing
+  constexpr std::size_t kAhead = kAskAhead ? 2048 : 0;  // bytes of source; past its end the hint does nothing
   __m256i first_sums = _mm256_setzero_si256();
   __m256i second_sums = _mm256_setzero_si256();
   for (std::size_t line = begin; line < end; line += kLineBytes) {
@@ -137,8 +137,8 @@ TileWriter tile_writer(DType from, DType to) {
 
 namespace {
 
-// F16C from the processor itself: clang 14 does not know it as a name for __builtin_cpu_supports. What the operating
-// system must save for it, it saves for AVX2.
+// Asks the processor for F16C: clang 14's __builtin_cpu_supports does not know the name. The operating system saves
+// F16C's state with AVX2's.
 bool has_f16c() {
   unsigned eax = 0;
   unsigned ebx = 0;

@@ -1,6 +1,6 @@
-// Casts in vectors of AVX2 and F16C: 32 bytes of slot at a time. Bit for bit those of kernels/cast.h.
+// Casts with AVX2 and F16C vectors, 32 bytes of slot at a time; the results equal kernels/cast.h bit for bit.
 //
-// Only functions that carry BASCULE_AVX2 use these instructions, so that one binary runs on every x86-64.
+// Only functions marked BASCULE_AVX2 use these instructions, so that one binary runs on every x86-64.
 #pragma once
 
 #include <immintrin.h>

@@ -1,10 +1,8 @@
-// One element's cast between floating-point types, on bit patterns and in integers alone: the result depends
-// on no rounding mode and no flush-to-zero flag of the calling thread. Every faster path is compared with
-// this.
+// Casts one element between floating-point types with integer arithmetic on bit patterns, so that the calling thread's
+// rounding mode and flush-to-zero flag have no effect. Tests compare every faster path with this one.
 //
-// Rounds to nearest, ties to even, once; overflow becomes infinity; denormals are kept. A NaN becomes the
-// target's NaN with every bit but the sign set (0x7FFF, 0x7FFFFFFF, ...): sign and payload do not survive a
-// cast.
+// Rounds once, to nearest, ties to even; overflow becomes infinity; denormals are kept. A NaN becomes the target type's
+// NaN with every bit but the sign set (0x7FFF, 0x7FFFFFFF, ...): a cast drops sign and payload.
 #pragma once
 
 #include <bit>
@@ -31,7 +29,7 @@ using BF16Format = FloatFormat<std::uint16_t, 8>;
 
 namespace detail {
 
-// Of a value that is not 0. On a device std::countl_zero compiles (nvcc 13.0, libstdc++ 12), and F64 came out wrong.
+// `value` must not be 0. On a device std::countl_zero compiles (nvcc 13.0, libstdc++ 12), but gives wrong F64 results.
 #ifdef __CUDACC__
 __host__ __device__
 #endif
@@ -44,7 +42,7 @@ __host__ __device__
 #endif
 }
 
-// `significand` is the value's, its leading one at bit 63, to be multiplied by 2^(exponent - 63).
+// The value is `significand`, with its leading one at bit 63, times 2^(exponent - 63).
 template <typename To>
 constexpr std::uint64_t round_magnitude(std::uint64_t significand, int exponent) {
   const int biased = exponent + To::kBias;
@@ -55,8 +53,7 @@ constexpr std::uint64_t round_magnitude(std::uint64_t significand, int exponent)
   const std::uint64_t rest = significand << (64 - dropped);  // as a fraction of 2^64; half is 2^63
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
   const std::uint64_t up = rest > kHalf || (rest == kHalf && (kept & 1) != 0) ? 1 : 0;
-  // The leading one of `kept` counts as one in the exponent's field, and a carry moves on into it, up to
-  // infinity.
+  // The leading one of `kept` adds one to the exponent's field, and a carry also goes there, up to infinity.
   const std::uint64_t below = biased > 0 ? static_cast<std::uint64_t>(biased - 1) << To::kMantissaBits : 0;
   return below + kept + up;
 }
@@ -71,7 +68,7 @@ constexpr typename To::Bits cast_bits(typename From::Bits from) {
   if (magnitude > From::kInfinity) return To::kNan;
 
   if constexpr (To::kExponentBits == From::kExponentBits) {
-    // The same exponents: a longer mantissa is filled up with zeros, a shorter one rounded with carry.
+    // With equal exponent fields a longer mantissa is filled with zeros, and a shorter one rounded with carry.
     constexpr int kMore = To::kMantissaBits - From::kMantissaBits;
     if constexpr (kMore >= 0) {
       return static_cast<Bits>(sign | (Bits{magnitude} << kMore));

@@ -1,4 +1,4 @@
-// Casts of runs of elements, one element after the other.
+// Casts runs of elements, one element after the other.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace bascule::inline v0::kernels {
 // Casts `elements` elements that lie in one run on both sides, at any alignment.
 using RunCast = void (*)(const std::byte* source, std::byte* target, std::size_t elements);
 
-// Null where the types are the same (that is a copy) or pack knows no such cast.
+// Returns null if the types are equal (that is a copy) or pack lacks the cast.
 RunCast plain_run_cast(DType from, DType to);
 
 }  // namespace bascule::inline v0::kernels

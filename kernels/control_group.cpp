@@ -34,13 +34,13 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
-// None: no such file, or no number in it ("max", -1).
+// Returns nullopt if there is no such file, or no number in it ("max", -1).
 std::optional<std::uint64_t> number_in(const std::string& path) {
   const std::vector<std::string> words = first_words(path);
   return words.empty() ? std::nullopt : number(words[0]);
 }
 
-// The number behind `key` in a file of lines "key number".
+// The number after `key` in a file of lines "key number".
 std::optional<std::uint64_t> number_of(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
@@ -58,7 +58,7 @@ bool has_piece(std::string_view list, std::string_view piece) {  // "rw,cpu,cpua
   return false;
 }
 
-// Where the groups of a controller lie: those of version 2 for an empty name.
+// Where a controller's groups are mounted; an empty name stands for version 2.
 struct Mount {
   std::string shown;   // the group that the folder shows: "/", or a container's
   std::string folder;  // "/sys/fs/cgroup/memory"
@@ -88,18 +88,18 @@ std::optional<std::string> group_of(const std::string& root, std::string_view co
   return std::nullopt;
 }
 
-// The folders of this process's group and of the groups around it, as far as they are shown here.
+// The folders of this process's group and of the enclosing groups, as far as they are visible here.
 std::vector<std::string> folders_of(const std::string& root, std::string_view controller) {
   const std::optional<Mount> mount = mount_of(root, controller);
   std::optional<std::string> group = group_of(root, controller);
   if (!mount || !group) return {};
-  if (mount->shown != "/") {  // a container that shows its own group alone
+  if (mount->shown != "/") {  // a container that shows only its own group
     if (group->rfind(mount->shown, 0) == 0)
       group->erase(0, mount->shown.size());
     else
       group->clear();
   }
-  if (group->find("/..") != std::string::npos) group->clear();  // outside what is shown
+  if (group->find("/..") != std::string::npos) group->clear();  // outside the visible part
   std::vector<std::string> folders;
   while (!group->empty() && *group != "/") {
     folders.push_back(root + mount->folder + *group);

@@ -1,7 +1,7 @@
-// What this process may use of the machine: the limits of its control groups and of all groups around them, in version
-// 1, version 2, or both side by side.
+// How much of the machine this process may use: the limits of its control groups and of all enclosing groups, in
+// version 1, version 2, or both side by side.
 //
-// Any thread; reads a few files of the kernel's at each call and keeps no state. What cannot be read limits nothing.
+// Any thread. Every call reads a few kernel files and keeps no state. A file that cannot be read sets no limit.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 namespace bascule::inline v0::kernels {
 
 struct ControlGroupLimits {
-  std::optional<double> cores;                      // CPU seconds a second: 1.5 is one and a half cores
+  std::optional<double> cores;                      // CPU seconds per second: 1.5 is one and a half cores
   std::optional<std::uint64_t> memory_left_bytes;   // limit − use, of the tightest group; file caches count as free
   std::optional<std::uint64_t> memory_limit_bytes;  // of that group
-  std::optional<std::uint64_t> threads_left, threads_limit;  // of the tightest: pids.max, which counts threads
+  std::optional<std::uint64_t> threads_left, threads_limit;  // of the tightest group: pids.max, which counts threads
 };
 
-// `root` stands before /proc and before every folder that /proc names: a test gives its own tree.
+// `root` is prepended to /proc and to every folder that /proc names, for tests with their own tree.
 ControlGroupLimits control_group_limits(const std::string& root = "");
 
-// Threads that can compute at once here, 1 or more: the cores that this process may run on (cpuset and taskset
-// included), or fewer where its control group has less CPU time. Half a core counts as one.
+// How many threads can compute at once, at least 1: the cores that this process may run on (by cpuset and taskset), or
+// fewer if its control group has less CPU time. Half a core counts as one.
 int usable_cores();
 
 }  // namespace bascule::inline v0::kernels

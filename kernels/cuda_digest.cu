@@ -7,11 +7,11 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-// A block takes so many tiles in turn where there are plenty: what it does once, its keys and its addition to the
-// totals, then costs little beside them.
+// If there are plenty of tiles, a block takes this many in turn, to spread its fixed cost: making the keys and adding
+// to the totals.
 constexpr std::uint64_t kTilesInTurn = 8, kPlenty = 16384;
 
-// Of tiles [first, last), `in_turn` a block.
+// Digests tiles [first, last), `in_turn` per block.
 __global__ void __launch_bounds__(kThreads, 2)
     digest_tiles(const std::byte* slot, std::uint64_t first, std::uint64_t last, std::uint64_t in_turn,
                  DigestOutput target) {
@@ -48,7 +48,7 @@ CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestOutput* 
 }
 
 Digest DigestCell::digest() const {
-  if (bytes_ == 0) return TileTotal{}.finish(0);  // no tiles, hence no sums
+  if (bytes_ == 0) return TileTotal{}.finish(0);  // no tiles, so no sums
   const auto& [words] = *sums_.as<DigestTotals>();
   const TileTotal total{.low = DigestTotals::half(words[0], words[1]), .high = DigestTotals::half(words[2], words[3])};
   return total.finish(bytes_);

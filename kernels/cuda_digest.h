@@ -1,7 +1,7 @@
-// The digest of a slot that the device can read, made by the device: the twin of digest.h, the same bits.
+// The device's digest of a slot that it can read: the twin of digest.h, with the same bits.
 //
-// Nothing here waits for the device, and no call allocates. One stream at a time for a cell; the caller orders streams
-// by events where it changes them.
+// Nothing here waits for the device, and no call allocates. A cell is used on one stream at a time; a caller that
+// changes streams orders them by events.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// What blocks add the hashes of tiles to: each half of a hash in two words, its lower bits in the first. In its own low
-// bits a word counts the tiles that are in it; so an addition brings back all that one must know to be the last, and no
-// block waits until the others' are seen.
+// The totals to which blocks add the hashes of tiles: two words per half of a hash, the lower bits in the first. A
+// word's low bits count the tiles added to it. So the result of an atomic addition shows whether it was the last, and
+// no block waits to see the others' additions.
 //
 //   words 0, 2   | sum of the halves' lower 22 bits, 43 bits      | tiles, 21 bits |
 //   words 1, 3   | sum of the halves' upper 42 bits, modulo 2^43  | tiles, 21 bits |
@@ -22,7 +22,7 @@ struct DigestTotals {
   static constexpr int kCountBits = 21, kLowerBits = 22;
   static constexpr std::uint64_t kMostTiles = (std::uint64_t{1} << kCountBits) - 1;  // 128 GiB
 
-  // Of the sum of `tiles` tiles' hashes.
+  // The two words for the sum of the hashes of `tiles` tiles.
   static constexpr unsigned long long lower(std::uint64_t half, std::uint64_t tiles) {
     return (half & ((1ULL << kLowerBits) - 1)) << kCountBits | tiles;
   }
@@ -30,7 +30,7 @@ struct DigestTotals {
     return half >> kLowerBits << kCountBits | tiles;
   }
   static constexpr std::uint64_t count(unsigned long long word) { return word & ((1ULL << kCountBits) - 1); }
-  // Of two words that count all tiles.
+  // The half, from two words that count all tiles.
   static constexpr std::uint64_t half(unsigned long long lower, unsigned long long upper) {
     return (lower >> kCountBits) + (upper >> kCountBits << kLowerBits);
   }
@@ -38,9 +38,9 @@ struct DigestTotals {
   unsigned long long words[4];
 };
 
-// Where kernels leave a digest; passed to them by value.
+// Where kernels store a digest; passed to them by value.
 struct DigestOutput {
-  DigestTotals* totals = nullptr;  // null: no digest is wanted; zeros between two digests
+  DigestTotals* totals = nullptr;  // null: no digest is requested; zeros between two digests
   DigestTotals* sums = nullptr;    // pinned
   std::uint64_t tiles = 0, bytes = 0;
 };
@@ -52,31 +52,32 @@ class DigestCell {
  public:
   static CudaResult make(DigestCell* made);  // on the current device; blocks
 
-  // For kernels that will digest a slot of `bytes` tile by tile, all of them in one launch or several. Where the
-  // kernels of the target before this one were not all launched, what they added is cleared, on `stream`.
-  // cudaErrorInvalidValue: more than kMostTiles.
+  // Starts the digest of a slot of `bytes`, which kernels make tile by tile in one launch or several. If the last
+  // target's tiles were not all launched, its totals are cleared, on `stream`. cudaErrorInvalidValue: more than
+  // kMostTiles.
   CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target);
-  // So many tiles of the target were given to kernels.
+  // Reports that `tiles` tiles of the target were given to kernels.
   void launched(std::uint64_t tiles) { missing_tiles_ -= tiles; }
-  // What was enqueued may not come to be: what is there is cleared before the next target.
+  // The enqueued work may never run: the next target clears the totals.
   void forget() { missing_tiles_ = kUnknown; }
 
-  // Of the last target: valid once an event that was recorded behind its last kernel has passed.
+  // The last target's digest, valid once an event recorded after its last kernel has passed.
   Digest digest() const;
 
  private:
   DeviceMemory totals_;
   PinnedMemory sums_;
-  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // as of new memory
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // also for new memory
   std::uint64_t bytes_ = 0, missing_tiles_ = kUnknown;          // of the last target
 };
 
-// Enqueues the digest of a piece of the slot, tiles [first, last); `target` is the cell's last one. After the last
-// piece the digest is complete, in whatever order they came.
+// Enqueues the digest of a piece of the slot, tiles [first, last); `target` is the cell's last one. Pieces may come in
+// any order; after the last the digest is complete.
 CudaResult digest_piece(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
                         DigestCell& cell, Stream stream);
 
-// Enqueues the digest of `bytes` bytes at `slot`, an address on 16 bytes that the device can read, in one launch.
+// Enqueues, in one launch, the digest of `bytes` bytes at `slot`, which the device can read and which is aligned to 16
+// bytes.
 CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream);
 
 }  // namespace bascule::inline v0::kernels::cuda

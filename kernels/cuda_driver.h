@@ -1,10 +1,10 @@
-// Functions of the driver that the runtime does not have, or that the runtime remembers errors of: looked up when they
-// are first asked for, since nothing links libcuda. See transport/cuda/driver.h for those that must be there.
+// Driver functions that the runtime lacks, or whose errors it would remember. They are looked up on first use, since
+// nothing links libcuda. transport/cuda/driver.h has the functions that must exist.
 #pragma once
 
 namespace bascule::inline v0::kernels::cuda {
 
-// The driver's function of that name, as of CUDA 12.0; null: there is no driver, or it has none such.
+// The driver's function of that name, as of CUDA 12.0; null if there is no driver or no such function.
 void* driver_function(const char* name);
 
 template <typename Function>

@@ -51,7 +51,7 @@ class DeviceLife::Canary {
       case CUDA_SUCCESS: return now != number_;
       case CUDA_ERROR_INVALID_VALUE:
       case CUDA_ERROR_CONTEXT_IS_DESTROYED: return true;
-      case CUDA_ERROR_INVALID_CONTEXT: return !has_context();  // this thread has none
+      case CUDA_ERROR_INVALID_CONTEXT: return !has_context();  // this thread has no context
       default: return false;
     }
   }

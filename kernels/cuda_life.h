@@ -1,9 +1,9 @@
-// DeviceLife: which life of a device's context something was made in. cudaDeviceReset() ends one, and all that was made
-// in it is gone: a handle of it given to CUDA again is read by the driver after it was freed, and an address may be
-// an object of other code by now. So owners remember the life, and touch nothing once it is over.
+// DeviceLife: in which life of a device's context an object was made. cudaDeviceReset() ends a life and frees
+// everything made in it: given an old handle, the driver would read freed memory, and an old address may belong to
+// other code. So owners remember the life, and touch nothing once it is over.
 //
-// It is known by a few bytes of device memory, made in it, whose number is unique in the process. They
-// live as long as the last copy of the life. Any thread.
+// A life is identified by a few bytes of device memory, made in it, whose number is unique in the process. They live as
+// long as the last copy of the DeviceLife. Any thread.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,11 @@ namespace bascule::inline v0::kernels::cuda {
 
 class DeviceLife {
  public:
-  // The life of `device` as it is now; makes its context where there is none. Does not wait for the device.
+  // The current life of `device`; makes its context if there is none. Does not wait for the device.
   static CudaResult of(int device, DeviceLife* life);
 
-  int device() const { return device_; }  // -1: of none
-  // Whether it has ended. False where that cannot be told, and of a context that a sticky error took: its handles are
-  // there still.
+  int device() const { return device_; }  // -1: none
+  // Whether it has ended. False if that is unknown, and after a sticky error, since the context's handles still exist.
   bool over() const;
 
  private:

@@ -19,13 +19,13 @@ Kept& kept() {
   return all;
 }
 
-// Of a thread: see own_thread_of_devices().
+// Per thread; see own_thread_of_devices().
 thread_local bool is_own = false;
-thread_local bool is_relaxed = false;  // it keeps the relaxed capture mode, once it has it
-// The device of the outermost guard that this thread is in; -1: in none.
+thread_local bool is_relaxed = false;  // the thread keeps the relaxed capture mode once it has it
+// The device of this thread's outermost guard; -1: none.
 thread_local int guarded = -1;
 
-// Of the driver: neither of these makes a context.
+// Driver functions that make no context.
 struct CurrentContext {
   decltype(&::cuCtxGetCurrent) context = driver_function<decltype(&::cuCtxGetCurrent)>("cuCtxGetCurrent");
   decltype(&::cuThreadExchangeStreamCaptureMode) exchange_mode =
@@ -36,14 +36,14 @@ const CurrentContext& current_context() {
   return found;
 }
 
-// A thread that never called the runtime has a device, 0, and no context there, which calls of the driver need.
+// A thread that never called the runtime has device 0, but not its context, which driver calls need.
 bool has_context() {
   CUcontext context = nullptr;
   return current_context().context == nullptr || current_context().context(&context) != CUDA_SUCCESS ||
          context != nullptr;
 }
 
-// Exchanges the capture mode of this thread for `mode`; -1: it stays.
+// Exchanges this thread's capture mode for `mode`; -1 leaves it.
 int exchange_mode(int mode) {
   auto exchanged = static_cast<CUstreamCaptureMode>(mode);
   const bool done =
@@ -80,7 +80,7 @@ KeptErrors take_kept_errors() {
 }
 
 DeviceGuard::DeviceGuard(int device) {
-  if (guarded == device) return;  // all of it is done: each call of the driver is a microsecond in a flip
+  if (guarded == device) return;  // everything is set; each driver call would cost a flip a microsecond
   result_ = BASCULE_CUDA_RESULT(cudaGetDevice(&before_));
   if (!is_relaxed) mode_ = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
   if (is_own) {

@@ -1,8 +1,8 @@
-// Small owners for what the kernels keep between calls: tables in device memory, words in pinned host memory. Each
-// knows its device and the life that it was made in (cuda_life.h); the memory of slots and tensors is others'.
+// Small owners of the memory that kernels keep between calls: tables in device memory, words in pinned host memory.
+// Each knows its device and the life that it was made in (cuda_life.h). Slots and tensors have other owners.
 //
-// cudaFree and cudaFreeHost wait for the device: plans are made when a worker joins and go when it leaves, never
-// between. Errors of destructors are kept (cuda_result.h).
+// cudaFree and cudaFreeHost wait for the device, so plans are made when a worker joins and freed when it leaves, never
+// in between. Errors of destructors are kept (cuda_result.h).
 #pragma once
 
 #include <cstddef>
@@ -13,37 +13,37 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// Of the calling thread, which belongs to Bascule alone: it has no device of its own. To go back to device 0, where it
-// began, would make a context there, some hundred MB on what may be another process's GPU (since CUDA 12 cudaSetDevice
-// makes one); so its guards leave it on their device.
+// Declares that the calling thread belongs to Bascule, so that its guards leave it on their device. Going back to
+// device 0, where a thread begins, would make a context there (since CUDA 12 by cudaSetDevice): some hundred MB on a
+// GPU that another process may use.
 void own_thread_of_devices();
 
-// Makes `device` and a context of it current for a scope, and afterwards the device that was. In the scope this thread
-// may query events, allocate and free while another one captures a graph, in whatever mode (CUDA's relaxed capture
-// mode, of this thread alone): neither disturbs the other. What is enqueued on a stream that is captured is another
-// matter: see check_stream() of transport/device.h.
+// Makes `device` and its context current for a scope, and then restores the previous device. In the scope this thread
+// may query events, allocate and free while another thread captures a graph in any mode, because CUDA's relaxed capture
+// mode is set for this thread. Work enqueued on a captured stream is another matter: see check_stream() of
+// transport/device.h.
 //
-// A guard within one of the same device costs nothing.
+// A guard inside another one of the same device costs nothing.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
-  const CudaResult& result() const { return result_; }  // an error: `device` is not current
+  const CudaResult& result() const { return result_; }  // on an error `device` is not current
 
  private:
   int before_ = -1;       // the device to go back to; -1: none
   int mode_ = -1;         // the capture mode to go back to; -1: none
-  bool entered_ = false;  // it is the innermost one that did something
-  int outer_ = -1;        // the device of the one around it; -1: none
+  bool entered_ = false;  // it set something
+  int outer_ = -1;        // the enclosing guard's device; -1: none
   CudaResult result_;
 };
 
 enum class MemoryKind { kDevice, kPinned };
 
-// Bytes of device memory, or of host memory that the device can reach at the same address. Not initialised. A
-// moved-from one holds nothing.
+// Uninitialised device memory, or host memory that the device reaches at the same address. A moved-from object holds
+// nothing.
 template <MemoryKind kKind>
 class Memory {
  public:

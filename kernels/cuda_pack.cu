@@ -8,7 +8,7 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-// A whole tile out of one or two runs.
+// Packs a whole tile from one or two runs.
 struct PackRuns {
   const Runs& runs;
   std::byte* slot;
@@ -62,7 +62,7 @@ struct PackRuns {
   }
 };
 
-// A lane an element; those that a border of the tile cuts are written as far as they are this piece's.
+// One element per lane; an element that a tile's border cuts is written only as far as it belongs to this piece.
 __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte* slot) {
   if (piece.kind == Piece::Kind::kRun)
     return copy_run(table.addresses[piece.index] + piece.tensor_offset, slot + piece.begin,
@@ -88,7 +88,7 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
   }
 }
 
-// One block a tile, from `first_tile` on.
+// One block per tile, starting with `first_tile`.
 __global__ void __launch_bounds__(kThreads, 2)
     pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestOutput target) {
   const std::uint64_t number = first_tile + blockIdx.x;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
     pack_piece(table.pieces[tile.first_piece + i], table, slot);
   if (target.totals == nullptr) return;
-  __syncthreads();  // the tile is read again as it lies in the slot: by now in the caches
+  __syncthreads();  // the tile is read again from the slot, which is in the caches now
   LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
 }
 

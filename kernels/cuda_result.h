@@ -1,7 +1,7 @@
-// CudaResult: what a call of CUDA returned, with the call and its place. For code without Abseil;
+// CudaResult: the result of a CUDA call, with the call and its source line, for code without Abseil;
 // transport/cuda/status.h turns it into an absl::Status.
 //
-// No CUDA header is needed to include this. Any thread.
+// This header needs no CUDA header. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace bascule::inline v0::kernels::cuda {
 using Stream = CUstream_st*;  // cudaStream_t; null: the default stream
 
 struct [[nodiscard]] CudaResult {
-  int code = 0;           // cudaError_t, whose numbers are those of CUresult
-  const char* call = "";  // as it stands in the source; lives for ever
+  int code = 0;           // cudaError_t, with the same numbers as CUresult
+  const char* call = "";  // as in the source; a static string
   const char* file = "";  // without folders
   int line = 0;
-  std::uint64_t bytes = 0;  // of memory, if the call asked for some
+  std::uint64_t bytes = 0;  // of memory, if the call requested some
   bool ok() const { return code == 0; }
 };
 
-// Passes on what a call of the runtime returned. The runtime remembers the last error of each thread, and a user's
-// program may look there for its own. An error of ours is therefore cleared, since it is returned here. An error that
-// the user left is never read and stays, unless an error of ours replaces it.
+// Passes on the result of a runtime call. The runtime remembers each thread's last error, and a user's program may look
+// there for its own. So our errors are cleared there, since they are returned here. The user's error is never read and
+// stays, unless one of ours replaces it.
 int told(int answer);
 
 constexpr const char* file_name(const char* path) {
@@ -34,8 +34,8 @@ constexpr const char* file_name(const char* path) {
   return name;
 }
 
-// For errors that cannot be returned, those of destructors: keeps the first error since the last take_kept_errors(),
-// and counts all. Process-wide, since a destructor has no other place to report to.
+// For errors in destructors, which cannot be returned: keeps the first since the last take_kept_errors(), and counts
+// all. Process-wide, since a destructor has no other place to report to.
 void keep_error(const CudaResult& result);
 struct KeptErrors {
   CudaResult first;
@@ -45,24 +45,24 @@ KeptErrors take_kept_errors();
 
 }  // namespace bascule::inline v0::kernels::cuda
 
-// The CudaResult of `code`, which the runtime does not remember: a CUresult of the driver, or a refusal of our own.
+// The CudaResult of `code`, which the runtime does not remember: the driver's CUresult, or our own error.
 #define BASCULE_CUDA_CODE(code)                                                            \
   ::bascule::kernels::cuda::CudaResult {                                                   \
     static_cast<int>(code), #code, ::bascule::kernels::cuda::file_name(__FILE__), __LINE__ \
   }
-// The CudaResult of `call`, a call of the runtime.
+// The CudaResult of `call`, a runtime call.
 #define BASCULE_CUDA_RESULT(call)                                                                                 \
   ::bascule::kernels::cuda::CudaResult {                                                                          \
     ::bascule::kernels::cuda::told(static_cast<int>(call)), #call, ::bascule::kernels::cuda::file_name(__FILE__), \
         __LINE__                                                                                                  \
   }
-// Returns early with the CudaResult of a call of the runtime that failed.
+// Returns early with the CudaResult of a runtime call that failed.
 #define BASCULE_CUDA_CHECK(call)                                                                               \
   do {                                                                                                         \
     if (::bascule::kernels::cuda::CudaResult bascule_result = BASCULE_CUDA_RESULT(call); !bascule_result.ok()) \
       return bascule_result;                                                                                   \
   } while (false)
-// The same for an expression that is a CudaResult.
+// Like BASCULE_CUDA_CHECK, for a CudaResult expression.
 #define BASCULE_CUDA_PASS(expression)                                                             \
   do {                                                                                            \
     if (::bascule::kernels::cuda::CudaResult bascule_result = (expression); !bascule_result.ok()) \

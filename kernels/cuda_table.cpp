@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// A stream that waits for no other one, and for which none waits: not the default stream, which no thread may use
+// A stream that waits for no other stream, and for which none waits: not the default stream, which no thread may use
 // while a blocking stream is captured.
 class UploadStream {
  public:
@@ -22,7 +22,7 @@ class UploadStream {
   UploadStream(const UploadStream&) = delete;
   UploadStream& operator=(const UploadStream&) = delete;
 
-  // From memory that stays until wait() has returned.
+  // `from` must stay valid until wait() has returned.
   CudaResult copy(std::byte* to, const void* from, std::size_t bytes) {
     BASCULE_CUDA_PASS(made_);
     BASCULE_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
@@ -90,7 +90,7 @@ CudaResult DeviceTable::set_addresses(std::span<void* const> addresses, Stream s
   void** const last = sets_.as<void*>() + set_ * tensors_;
   if (addresses.empty() || (has_addresses_ && std::equal(addresses.begin(), addresses.end(), last))) return {};
   const std::size_t next = (set_ + 1) % kAddressSets;
-  BASCULE_CUDA_CHECK(cudaEventSynchronize(copied_[next].get()));  // one never recorded has passed
+  BASCULE_CUDA_CHECK(cudaEventSynchronize(copied_[next].get()));  // an event that was never recorded counts as passed
   void** const set = sets_.as<void*>() + next * tensors_;
   std::copy(addresses.begin(), addresses.end(), set);
   has_addresses_ = false;  // until the copy is under way

@@ -1,8 +1,8 @@
 // DeviceTable: a TileTable on the device, and the addresses of tensors, which may change with every call.
 //
-// The table is uploaded once. Addresses are copied, on the stream of the call, only where they changed since the last
-// one: through pinned memory that holds several calls' worth, so that the host waits for the device only where more
-// than kAddressSets calls with new addresses are under way.
+// The table is uploaded once. Addresses are copied, on the call's stream, only if they changed since the last call. The
+// pinned memory for that holds several sets, so the host waits for the device only if more than kAddressSets calls with
+// new addresses are under way.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// What kernels read.
+// The table as kernels read it.
 struct TableView {
   const Tile* tiles = nullptr;
   const Piece* pieces = nullptr;
@@ -44,7 +44,7 @@ class Event {  // without timing
 
 class DeviceTable {
  public:
-  // Blocks; on a stream of its own, so that it waits for no other work.
+  // Blocks; uses a separate stream, so that it waits for no other work.
   static CudaResult make(const TileTable& table, std::size_t tensors, DeviceTable* made);
 
   int device() const { return device_; }
@@ -52,9 +52,9 @@ class DeviceTable {
   std::size_t tensors() const { return tensors_; }
   const TableView& view() const { return view_; }
 
-  // Kernels that come behind this on `stream` find `addresses`, one a tensor.
+  // Later kernels on `stream` find `addresses`, one per tensor.
   CudaResult set_addresses(std::span<void* const> addresses, Stream stream);
-  // What was enqueued may not come to be: the next call's addresses are copied, whatever they are.
+  // The enqueued work may never run: the next call copies its addresses even if they are the same.
   void forget_addresses() { has_addresses_ = false; }
 
  private:
@@ -71,25 +71,25 @@ class DeviceTable {
   TableView view_;
 };
 
-// What PackPlan and UnpackPlan share: the table of their segments and the digest of the slot.
+// The common part of PackPlan and UnpackPlan: the table of their segments and the digest of the slot.
 class TilePlan {
  public:
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   int device() const { return table_.device(); }
 
-  // What was enqueued may not come to be, as where the stream was captured or a later call failed: the next call counts
-  // on nothing of it.
+  // The enqueued work may never run, as when the stream was captured or a later call failed: the next call does not
+  // rely on it.
   void forget() {
     table_.forget_addresses();
     cell_.forget();
   }
 
-  // Of the last slot that was packed or unpacked to its end with want_digest: valid once an event behind it has passed,
-  // and until the next call.
+  // The digest of the last slot that was packed or unpacked to its end with want_digest: valid from when an event after
+  // that work has passed until the next call.
   Digest digest() const { return cell_.digest(); }
 
  protected:
-  // On the current device. cudaErrorInvalidValue: `table` is not that of the whole slot.
+  // On the current device. cudaErrorInvalidValue: `table` does not cover the whole slot.
   CudaResult set(const TileTable& table, std::size_t tensors, std::uint64_t slot_bytes);
 
   DeviceTable table_;

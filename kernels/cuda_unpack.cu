@@ -8,7 +8,7 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-// A whole tile that goes to one or two runs.
+// Unpacks a whole tile to one or two runs.
 struct UnpackRuns {
   const Runs& runs;
   const std::byte* slot;
@@ -73,7 +73,7 @@ __device__ void unpack_piece(const Piece& piece, const TableView& table, const s
   }
 }
 
-// One block a tile.
+// One block per tile.
 __global__ void __launch_bounds__(kThreads, 2)
     unpack_tiles(TableView table, const std::byte* slot, DigestOutput target) {
   const Tile tile = table.tiles[blockIdx.x];
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (target.totals != nullptr)
     LoadedTile::load(slot, blockIdx.x, target.bytes).sums(block_keys).finish(blockIdx.x, target);
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
-    unpack_piece(table.pieces[tile.first_piece + i], table, slot);  // out of the caches
+    unpack_piece(table.pieces[tile.first_piece + i], table, slot);  // from the caches
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// UnpackPlan: the twin of unpack.h on a device. One launch scatters, casts and digests a whole slot. As PackPlan in all
-// that is not said here.
+// UnpackPlan: the twin of unpack.h on a device. One launch scatters, casts and digests a whole slot. In all else it is
+// like PackPlan.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace bascule::inline v0::kernels::cuda {
 
 class UnpackPlan final : public TilePlan {
  public:
-  // For `segments` as unpack() takes them; cudaErrorInvalidValue where they are not so.
+  // For `segments` that meet unpack()'s conditions (else cudaErrorInvalidValue).
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          UnpackPlan* made);
 
-  // Enqueues the unpack of the whole slot, an address on 16 bytes that the device can read. With `want_digest` all of
-  // it is digested, whatever the segments read.
+  // Enqueues the unpack of the whole slot, which the device can read and which is aligned to 16 bytes. With
+  // `want_digest` all of it is digested, whatever the segments read.
   CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
 };
 

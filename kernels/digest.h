@@ -1,8 +1,8 @@
-// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/design/digest.md states the
+// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/design/digest.md defines the
 // function.
 //
-// It finds errors, not attackers. Pages of 4 KiB are hashed independently and combined with their position, so that
-// threads (and a GPU's blocks) work in any order; the last page is extended by zeros. Work is given out in tiles of
+// It detects errors, not attackers. Pages of 4 KiB are hashed independently and combined with their position, so that
+// threads (and a GPU's blocks) work in any order; the last page is extended by zeros. Work is divided into tiles of
 // kTileBytes.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace bascule::inline v0 {
 
-// The number of the function: peers compare it and folders name it. In function 1 the keys of two pages differed by a
+// The function's number: peers compare it and folders name it. In function 1 the keys of two pages differed by a
 // constant step.
 inline constexpr std::uint32_t kDigestNumber = 2;
 
@@ -33,15 +33,15 @@ class ThreadPool;
 
 inline constexpr std::size_t kTileBytes = 64 << 10;
 
-// The digest of `bytes`, by all threads of `pool`. Blocks; allocates nothing.
+// The digest of `bytes`, on all threads of `pool`. Blocks; allocates nothing.
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool);
 
 // The same digest of bytes that come in pieces, in any order.
 class PieceDigest {
  public:
-  // A piece that begins `offset` bytes into the whole, where a tile begins; all pieces but the last are whole tiles.
+  // Adds the piece at `offset`, where a tile begins; all pieces but the last are whole tiles.
   void add(std::uint64_t offset, std::span<const std::byte> piece);
-  Digest finish(std::uint64_t bytes) const;  // once all pieces, `bytes` in all, were added
+  Digest finish(std::uint64_t bytes) const;  // once all pieces, `bytes` in total, were added
 
  private:
   std::uint64_t low_ = 0, high_ = 0;

@@ -1,8 +1,8 @@
-// The digest of docs/design/digest.md as blocks of 512 threads make it, one tile a block. The twin of
-// digest_function.h's plain_page_sums().
+// The digest of docs/design/digest.md by blocks of 512 threads, one tile per block. The twin of digest_function.h's
+// plain_page_sums().
 //
-// Each of a block's 16 warps has a page, of which its lanes take 64 words a step. The keys lie in shared memory: those
-// that a lane loads for the second sum of a step are those of the first sum in the next.
+// Each of a block's 16 warps has a page, and its lanes take 64 words per step. The keys lie in shared memory: a lane's
+// keys for the second sum of a step serve the first sum of the next step.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ inline constexpr std::uint32_t kStepWords = 64;  // of a page, by 32 lanes: 16 b
 inline constexpr std::uint32_t kSteps = kPageWords / kStepWords;
 static_assert(kThreads / 32 == kTilePages && kKeyShift == kStepWords);
 
-// Which words of a step a lane has.
+// Which of a step's words a lane has.
 enum class Words {
   kAdjacent,  // 2 i and 2 i + 1: 16 bytes of slot
-  kApart,     // 32 words from each other: a warp's lanes side by side, where a word is 16 bytes of the tensor
+  kApart,     // 32 words apart: a warp's lanes lie side by side if a word is 16 bytes of the tensor
 };
 
 struct Place {
-  std::uint32_t page;      // of the tile: the warp's
+  std::uint32_t page;      // the warp's page in the tile
   std::uint32_t words[2];  // of a step
 
   template <Words kWords>
@@ -33,13 +33,13 @@ struct Place {
     if constexpr (kWords == Words::kAdjacent) return {page, {2 * lane, 2 * lane + 1}};
     return {page, {lane, lane + 32}};
   }
-  // Where word `i` of step `step` lies in the tile, in bytes.
+  // The byte offset in the tile of word `i` of step `step`.
   __device__ std::uint32_t byte_of(std::uint32_t step, int i) const {
     return page * static_cast<std::uint32_t>(kPageBytes) + (step * kStepWords + words[i]) * 8;
   }
 };
 
-// The keys, in the block's shared memory. All threads call it, once a kernel; it waits for all of them.
+// Makes the keys in the block's shared memory. All threads call it, once per kernel, and it waits for all of them.
 __device__ inline const std::uint64_t* make_block_keys() {
   alignas(16) __shared__ std::uint64_t keys[kKeys];
   for (std::uint32_t i = threadIdx.x; i < kKeys; i += kThreads) keys[i] = split_mix64(i);
@@ -47,9 +47,9 @@ __device__ inline const std::uint64_t* make_block_keys() {
   return keys;
 }
 
-// Adds up what the block's warps have in their first lanes, hashes of the pages of `tiles` tiles, and gives it to the
-// cell; all threads call it. The thread that is the last to add to a word knows its sum by that: it leaves it for the
-// host, and the word as it was before the first.
+// Adds up the page hashes of `tiles` tiles in the warps' first lanes, and adds the sum to the cell; all threads call
+// it. The thread that is last to add to a word thereby knows its sum: it stores the sum for the host, and resets the
+// word.
 __device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tiles, const DigestOutput& target) {
   __shared__ std::uint64_t low[kTilePages], high[kTilePages];
   if (threadIdx.x % 32 == 0) {
@@ -68,7 +68,7 @@ __device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tiles, c
       DigestTotals::upper(hash.high, tiles)};
   unsigned long long words[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i)  // all under way at once
+  for (int i = 0; i < 4; ++i)  // all in flight at once
     words[i] = parts_of_hash[i] + atomicAdd(target.totals->words + i, parts_of_hash[i]);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -92,8 +92,8 @@ class ThreadSums {
     add_products(sums_[1], words);
   }
 
-  // Behind the last step: the hash of the warp's page, in its first lane; zeros in the others, and of a page behind
-  // the slot's end. All lanes call it.
+  // After the last step: returns the hash of the warp's page in its first lane, and zeros in the others and for a page
+  // past the slot's end. All lanes call it.
   __device__ Digest page_hash(std::uint64_t tile, std::uint64_t bytes) {
     for (std::uint64_t& sum : sums_)
       for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
@@ -101,13 +101,13 @@ class ThreadSums {
     if (threadIdx.x % 32 != 0 || page * kPageBytes >= bytes) return {};
     return mix128(sums_[0], sums_[1], page);
   }
-  // The same, given to the cell; all threads of the block call it.
+  // Adds that hash to the cell; all threads of the block call it.
   __device__ void finish(std::uint64_t tile, const DigestOutput& target) {
     give_hashes(page_hash(tile, target.bytes), 1, target);
   }
 
  private:
-  // Of the step that comes next, as words are given to add().
+  // The next step's keys, in the order of add()'s words.
   __device__ uint4 load_keys() {
     const std::uint64_t* const keys = next_;
     next_ += kStepWords;
@@ -125,7 +125,7 @@ class ThreadSums {
   std::uint64_t sums_[2] = {0, 0};
 };
 
-// 16 bytes of the slot at `byte`, extended by zeros behind its end.
+// 16 bytes of the slot at `byte`, extended by zeros past its end.
 __device__ inline uint4 load_extended(const std::byte* slot, std::uint64_t byte, std::uint64_t bytes) {
   if (byte + 16 <= bytes) return *reinterpret_cast<const uint4*>(slot + byte);
   std::uint64_t words[2] = {0, 0};
@@ -135,8 +135,8 @@ __device__ inline uint4 load_extended(const std::byte* slot, std::uint64_t byte,
           static_cast<std::uint32_t>(words[1]), static_cast<std::uint32_t>(words[1] >> 32)};
 }
 
-// A lane's words of a tile as it lies in the slot, all of them asked for at once: what comes next waits for memory
-// once, and not once a step. All threads of the block.
+// A lane's words of a tile, read from the slot with all loads in flight together, so that the block waits for memory
+// once instead of once per step. All threads of the block.
 struct LoadedTile {
   uint4 words[kSteps];
 

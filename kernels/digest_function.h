@@ -1,5 +1,5 @@
-// The digest function of docs/design/digest.md, said once: keys, mixing, and the plain sums of a page. What the
-// vector paths compute is compared with this, bit for bit.
+// The reference for the digest function of docs/design/digest.md: keys, mixing, and the plain sums of a page. Tests
+// compare the vector paths with it, bit for bit.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct PageSums {
   friend constexpr bool operator==(const PageSums&, const PageSums&) = default;
 };
 
-// Those of a tile's pages, in order. Pages behind the slot's end count for nothing.
+// The sums of a tile's pages, in order. Pages past the slot's end are ignored.
 struct TileSums {
   std::array<PageSums, kTilePages> pages{};
 };
@@ -42,8 +42,8 @@ inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 // Output `n` of SplitMix64 seeded with 0.
 constexpr std::uint64_t split_mix64(std::uint64_t n) { return mix64((n + 1) * kGolden); }
 
-// Word i of a page has key i in the first sum and key i + kKeyShift in the second. The low half of a key is added to
-// the word's low half, the high half to its high half.
+// Word i of a page has key i in the first sum and key i + kKeyShift in the second. A key's low half is added to the
+// word's low half, its high half to the word's high half.
 inline constexpr std::size_t kKeyShift = 64;
 inline constexpr std::size_t kKeys = kPageWords + kKeyShift;
 
@@ -82,7 +82,7 @@ inline PageSums plain_page_sums(const std::byte* page) {
   return sums;
 }
 
-// For each `number` a bijection of 128 bits. Pages go through it with their index, and their total with the length.
+// A bijection of 128 bits for each `number`. Pages go through it with their index, and their total with the length.
 constexpr Digest mix128(std::uint64_t first, std::uint64_t second, std::uint64_t number) {
   const std::uint64_t x = mix64(first + (number + 1) * kGolden);
   const std::uint64_t high = mix64(second + x);
@@ -96,7 +96,7 @@ struct TileTotal {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
 
-  // Of tile number `tile`, of which the slot has `bytes` bytes.
+  // Adds tile number `tile`, of which the slot has `bytes` bytes.
   constexpr void add(const TileSums& sums, std::uint64_t tile, std::size_t bytes = kTileBytes) {
     for (std::size_t page = 0; page < pages_of(bytes); ++page) {
       const Digest hash = mix128(sums.pages[page].first, sums.pages[page].second, tile * kTilePages + page);

@@ -1,5 +1,5 @@
-// Single elements of segments, of any strides, types and alignment: what pieces are made of. The twin of gather.cpp and
-// scatter.cpp; a lane an element.
+// Single elements of segments, of any strides, types and alignment, for the pieces of tiles. The twin of gather.cpp and
+// scatter.cpp, with one element per lane.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// kDTypes' sizes, where its table cannot be read.
+// kDTypes' sizes, for the device, which cannot read its table.
 __device__ inline std::uint32_t bytes_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -68,7 +68,7 @@ __device__ inline std::uint64_t cast_from(std::uint64_t value, DType to) {
   }
 }
 
-// Casts of can_cast(): the common ones as the paths do, the others in the integers of cast.h.
+// The casts of can_cast(): the common ones like the paths, the others with the integers of cast.h.
 __device__ inline std::uint64_t cast_element(std::uint64_t value, DType from, DType to) {
   if (from == to) return value;
   const auto bits = static_cast<std::uint32_t>(value);
@@ -114,12 +114,12 @@ __device__ inline void copy_run(const std::byte* from, std::byte* to, std::uint3
   if (const std::uint32_t at = whole + threadIdx.x % 32; at < bytes) to[at] = from[at];
 }
 
-// Where element `element`, counted in C order, lies on both sides, in elements.
+// The offsets of element `element`, counted in C order, on both sides, in elements.
 struct ElementPlace {
   std::int64_t in_tensor = 0, in_slot = 0;
 };
 
-template <typename Index>  // 32 bits where they suffice: a division of 64 takes several times as long
+template <typename Index>  // 32 bits if they suffice: a 64-bit division takes several times as long
 __device__ inline ElementPlace place_of(const Segment& segment, Index element) {
   ElementPlace place;
   for (std::uint32_t d = segment.rank; d-- > 1;) {

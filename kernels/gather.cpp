@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxElementBytes = 8;
 
-// Writes whole elements of one segment: rows of its innermost dimension, several at once where they lie side
-// by side.
+// Writes whole elements of one segment: rows of its innermost dimension, several at once if they lie side by side.
 class ElementWriter {
  public:
   ElementWriter(const Segment& segment, const std::byte* tensor, const Processor& processor)
@@ -53,7 +52,7 @@ class ElementWriter {
   }
 
  private:
-  // As in a transposed matrix.
+  // True for a transposed matrix.
   bool rows_are_nearer() const {
     const std::uint32_t inner = segment_.rank - 1;
     return inner > 0 && std::abs(segment_.tensor_strides[inner - 1]) < std::abs(segment_.tensor_strides[inner]);
@@ -67,7 +66,7 @@ class ElementWriter {
     }
   }
 
-  // The rows follow each other without gap in `target`.
+  // The rows follow each other without gaps in `target`.
   void write_rows(const StridedBlock& rows, std::byte* target) const {
     if (rows.rows == 1 && rows.column_stride == static_cast<std::int64_t>(source_bytes_))
       return write_run(rows.source, rows.columns, target);
@@ -102,7 +101,7 @@ void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin
             const Processor& processor) {
   const ElementWriter writer(segment, tensor, processor);
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
-  // A piece of the element at `begin` or `end`, where a boundary cuts one.
+  // Part of the element that the boundary at `begin` or `end` cuts.
   const auto write_piece = [&](std::uint64_t from, std::uint64_t to) {
     std::array<std::byte, kMaxElementBytes> whole;
     const std::uint64_t element = from / element_bytes;

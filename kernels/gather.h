@@ -1,4 +1,4 @@
-// Gather: the bytes that one segment gives to a piece of the slot, cast on the way.
+// Gather: one segment's bytes for a piece of the slot, cast on the way.
 #pragma once
 
 #include <cstddef>

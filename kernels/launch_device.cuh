@@ -1,5 +1,5 @@
-// How kernels of blocks that take tiles are launched. What counts is what the launch itself answers: cudaGetLastError()
-// behind it would find an error that the user's own code left, and clear it.
+// Launches kernels whose blocks take tiles. Only the launch's own result counts: a cudaGetLastError() after it would
+// find an error that the user's code left, and clear it.
 #pragma once
 
 #include <cuda_runtime.h>

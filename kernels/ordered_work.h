@@ -1,4 +1,4 @@
-// Work that is handed out in order and finishes out of order: which prefix of it is complete.
+// Tracks which prefix is complete of work that is handed out in order and finishes out of order.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +32,10 @@ class OrderedWork {
     std::uint64_t end = 0;
   };
 
-  // The next piece for `hand`, whose previous piece is complete by this call; none when all are taken.
+  // Completes the previous piece of `hand` and returns its next one, or nullopt when all are taken.
   std::optional<Piece> next(std::size_t hand) {
-    // The lock carries what the other hands wrote to the hand that stores bytes_done: its release covers all of
-    // the prefix.
+    // The lock makes the other hands' writes visible to the hand that stores bytes_done, so its release covers the
+    // whole prefix.
     std::lock_guard lock(mutex_);
     const Piece piece{next_, std::min(bytes_, next_ + piece_bytes_)};
     begun_[hand] = piece.begin;
@@ -56,18 +56,18 @@ class OrderedWork {
   std::mutex mutex_;
   std::uint64_t next_ = 0;
   std::uint64_t stored_ = 0;
-  std::array<std::uint64_t, kMaxHands> begun_;  // where the piece in hand begins; bytes_: none
+  std::array<std::uint64_t, kMaxHands> begun_;  // where each hand's piece begins; bytes_: none
 };
 
-// Packs or unpacks a slot: each thread has a worker of make_worker(), which takes pieces. Returns the digest, if
-// wanted.
+// Packs or unpacks a slot: each thread has a worker of make_worker(), which takes pieces. Returns the digest if
+// requested.
 template <typename MakeWorker>
 std::optional<Digest> in_pieces(std::uint64_t slot_bytes, bool want_digest, ThreadPool& pool,
                                 std::atomic<std::uint64_t>* bytes_done, MakeWorker make_worker) {
   const std::size_t hands = std::min(static_cast<std::size_t>(pool.threads()), OrderedWork::kMaxHands);
   OrderedWork work(slot_bytes, piece_bytes_of(slot_bytes, pool.threads()), hands, bytes_done);
   SharedTotal shared;
-  // No more hands than pieces: waking a thread costs more than a small slot.
+  // At most as many hands as pieces: waking a thread costs more than a small slot.
   pool.run(std::min(hands, work.pieces()), [&](std::size_t hand) {
     auto worker = make_worker();
     while (const std::optional<OrderedWork::Piece> piece = work.next(hand)) worker.take(*piece);

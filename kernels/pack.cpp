@@ -13,7 +13,7 @@
 namespace bascule::inline v0::kernels {
 namespace {
 
-// Makes the tiles of one piece. Each thread has its own: two stack frames that share nothing but the slot.
+// Makes the tiles of one piece. Each thread has its own packer; they share only the slot.
 class TilePacker {
  public:
   TilePacker(std::span<const Segment> segments, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
@@ -53,7 +53,7 @@ class TilePacker {
       gather_tile(tile, offset);
       return {};
     }
-    // Digested here and not in the slot: what becomes of a byte there is for its readers to see.
+    // Digested here and not in the slot, so that readers' digests detect later changes there.
     alignas(64) std::array<std::byte, kTileBytes> gathered;  // stays in the cache
     gather_tile(std::span(gathered).first(tile.size()), offset);
     TileSums sums;
@@ -72,7 +72,7 @@ class TilePacker {
                : processor_.tile_writer(segment.tensor_dtype, segment.slot_dtype);
   }
 
-  // Whether the whole tile can be written run by run, each in whole lines. The layout puts most tensors on lines.
+  // Whether the whole tile can be written run by run, each in whole lines. The layout aligns most tensors to lines.
   bool is_of_runs(std::uint64_t offset) const {
     const std::uint64_t tile_end = offset + kTileBytes;
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
@@ -101,7 +101,7 @@ class TilePacker {
     return sums;
   }
 
-  // The beginning of the next run: short ones end before the processor has seen a pattern.
+  // Prefetches the beginning of the next run: short runs end before the processor sees a pattern.
   static void ask_for(const std::byte* source, std::uint64_t bytes) {
     constexpr std::uint64_t kMost = 1024;
     for (std::uint64_t line = 0; line < std::min(bytes, kMost); line += kLineBytes) __builtin_prefetch(source + line);
@@ -123,8 +123,8 @@ class TilePacker {
   std::span<std::byte> slot_;
   bool want_digest_;
   const Processor& processor_;
-  TileWriter stream_copy_;                    // null: ordinary stores, straight into the slot
-  std::span<const Segment>::iterator first_;  // the first segment that ends behind the tile's beginning
+  TileWriter stream_copy_;                    // null: ordinary stores, directly into the slot
+  std::span<const Segment>::iterator first_;  // the first segment that ends after the tile's beginning
   TileTotal total_;
 };
 

@@ -1,8 +1,8 @@
-// How bytes of tensors become words of a slot and back, for the paths of tile_table.h. The twin of avx2_load.h; the
+// Converts between bytes of tensors and words of a slot, for the paths of tile_table.h. The twin of avx2_load.h; the
 // reference is cast.h.
 //
-// The instructions that convert round to nearest even, keep denormals, and make of a NaN what cast.h does: 0x7FFF and
-// 0x7FFFFFFF.
+// The conversion instructions round to nearest even, keep denormals, and turn a NaN into 0x7FFF or 0x7FFFFFFF like
+// cast.h.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// Memory at addresses that are a multiple of kAlignment: 16 bytes, or 8, by the widest steps that it allows.
+// Loads 16 or 8 bytes from an address that is a multiple of kAlignment, in the widest steps that it allows.
 template <int kAlignment, typename Vector>
 __device__ inline Vector load(const std::byte* from) {
   if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
@@ -55,7 +55,7 @@ __device__ inline void store(std::byte* to, const Vector& vector) {
   }
 }
 
-// Two elements, of which the first has the lower address.
+// Packs two elements; the first has the lower address.
 __device__ inline std::uint32_t two_bf16(std::uint32_t first, std::uint32_t second) {
   std::uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(__uint_as_float(second)), "f"(__uint_as_float(first)));
@@ -92,15 +92,15 @@ __device__ inline uint4 four_wide(const uint2& narrow) {
           f32_of_f16(narrow.y >> 16)};
 }
 
-// A path of whole runs: what the thread's 16 bytes of slot at each step are on the tensor's side.
+// A path of whole runs: how a thread's 16 bytes of slot per step map to the tensor's side.
 template <TilePath kPath>
 struct Path;
 
 template <>
 struct Path<TilePath::kCopy> {
   static constexpr Words kWords = Words::kAdjacent;
-  static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 1;  // by which offsets grow
-  static constexpr int kAtOnce = 8;  // steps whose loads are under way together; the best of those tried
+  static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 1;  // the ratio of offsets on the two sides
+  static constexpr int kAtOnce = 8;  // steps whose loads are in flight together; the best value tried
 };
 // Tensors of twice the slot's size: a word of slot is 16 bytes of tensor.
 template <DType kTensor, DType kSlot>
@@ -111,7 +111,7 @@ struct WidePath {
   static __device__ uint2 to_slot(const uint4& tensor) { return four_narrow<kTensor, kSlot>(tensor); }
   static __device__ uint4 to_tensor(const uint2& slot) { return four_wide<kSlot, kTensor>(slot); }
 };
-// Of half its size: 16 bytes of slot are 8 of tensor.
+// Tensors of half the slot's size: 16 bytes of slot are 8 of tensor.
 template <DType kTensor, DType kSlot>
 struct NarrowPath {
   static constexpr Words kWords = Words::kAdjacent;
@@ -129,7 +129,7 @@ struct Path<TilePath::kBF16F32> : NarrowPath<DType::kBF16, DType::kF32> {};
 template <>
 struct Path<TilePath::kF16F32> : NarrowPath<DType::kF16, DType::kF32> {};
 
-// Where a tile's runs lie among the tensors.
+// Where a tile's runs lie in the tensors.
 struct Runs {
   std::byte *first, *second;
   std::uint32_t split;
@@ -138,14 +138,14 @@ struct Runs {
       : first(addresses[tile.tensor[0]] + tile.offset[0]),
         second(addresses[tile.tensor[1]] + tile.offset[1]),
         split(tile.split) {}
-  // The tensor's side of byte `at` of the tile.
+  // The tensor's address for byte `at` of the tile.
   template <TilePath kPath>
   __device__ std::byte* at(std::uint32_t at) const {
     using P = Path<kPath>;
     return at < split ? first + at / P::kSlotBytes * P::kTensorBytes
                       : second + (at - split) / P::kSlotBytes * P::kTensorBytes;
   }
-  // 16, 4, 2 or 1: of every address that at() gives for a thread's bytes.
+  // The alignment, 16, 4, 2 or 1, of every address that at() returns for a thread's bytes.
   __device__ int alignment() const {
     std::uintptr_t both = reinterpret_cast<std::uintptr_t>(first);
     if (split < kTileBytes) both |= reinterpret_cast<std::uintptr_t>(second);

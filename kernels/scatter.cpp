@@ -69,7 +69,7 @@ class LineCopier {
   RunCast cast_;
 };
 
-// To the next line of the innermost dimension.
+// Advances to the next line of the innermost dimension.
 void step(const Segment& segment, std::array<std::int64_t, kMaxRank>& index) {
   for (std::uint32_t d = segment.rank - 1; d > 0; --d) {
     index[d] = 0;
@@ -88,15 +88,15 @@ std::uint64_t slot_reach_of(const Segment& segment) {
 
 std::uint64_t elements_before(const Segment& segment, std::uint64_t slot_byte) {
   if (segment.elements == 0 || slot_byte <= segment.slot_offset) return 0;
-  // In elements from the segment's beginning; those that lie before `limit` count. At each dimension: whole entries
-  // that end before it, and then the one in which it lies.
+  // Counts elements that lie before `limit`, in elements from the segment's beginning. Each dimension adds the whole
+  // entries that end before the limit, and then descends into the entry that contains it.
   const std::uint64_t bytes = size_of(segment.slot_dtype);
   std::uint64_t limit = (slot_byte - segment.slot_offset + bytes - 1) / bytes;
   std::uint64_t count = 0, entry = segment.elements;
   for (std::uint32_t d = 0; d < segment.rank; ++d) {
     const auto extent = static_cast<std::uint64_t>(segment.shape[d]);
     entry /= extent;
-    if (extent == 1) continue;  // whose stride says nothing
+    if (extent == 1) continue;  // its stride has no meaning
     const auto stride = static_cast<std::uint64_t>(segment.slot_strides[d]);
     const std::uint64_t at = (limit - 1) / stride;
     if (at >= extent) return count + extent * entry;
@@ -111,7 +111,7 @@ void scatter(const Segment& segment, std::uint64_t first, std::uint64_t last, co
   const LineCopier copier(segment, processor);
   const auto source_bytes = static_cast<std::int64_t>(size_of(segment.slot_dtype));
   const auto target_bytes = static_cast<std::int64_t>(size_of(segment.tensor_dtype));
-  // From `bytes` to the segment's first element, which may lie before them.
+  // The distance from `bytes` to the segment's first element, which may lie before them.
   const std::int64_t begin = static_cast<std::int64_t>(segment.slot_offset) - static_cast<std::int64_t>(bytes_begin);
   std::byte* const target = tensor + segment.tensor_offset;
   if (segment.is_run()) {

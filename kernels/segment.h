@@ -1,4 +1,4 @@
-// Segment: elements of one tensor and where they lie in the slot. What pack and unpack walk.
+// Segment: elements of one tensor and where they lie in the slot. Pack and unpack walk segments.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace bascule::inline v0::kernels {
 
 inline constexpr std::size_t kMaxRank = 6;  // after neighbouring dimensions that lie in one run were merged
 
-// `elements` elements of one tensor and where they lie in the slot: offsets only, so that a table made once
-// serves every address. Walked in C order over `shape`; the slot's side and the tensor's side each have
-// strides of their own, in elements, of any sign, zero included. Where `rank` is 1 and both strides are 1,
-// the segment is one run of bytes on both sides; rank 0 is a scalar and such a run, too.
+// `elements` elements of one tensor and where they lie in the slot: offsets only, so that a table made once serves
+// every address. Walked in C order over `shape`; slot and tensor have separate strides, in elements, of any sign or
+// zero. If `rank` is 1 and both strides are 1, the segment is one run of bytes on both sides; rank 0, a scalar, is also
+// such a run.
 struct Segment {
   std::uint32_t tensor = 0;  // index into the list of tensor addresses
   DType tensor_dtype = DType::kF32;
@@ -32,7 +32,7 @@ struct Segment {
   constexpr bool is_run() const { return rank == 0 || (rank == 1 && tensor_strides[0] == 1 && slot_strides[0] == 1); }
 };
 
-// Where element `element`, counted in C order, lies in each dimension.
+// The index in each dimension of element `element`, counted in C order.
 inline std::array<std::int64_t, kMaxRank> index_of(const Segment& segment, std::uint64_t element) {
   std::array<std::int64_t, kMaxRank> index{};
   for (std::uint32_t d = segment.rank; d-- > 0;) {

@@ -1,5 +1,4 @@
-// Lines up elements that lie apart, so that casts and copies see runs, and spreads them again. Elements have 1, 2, 4 or
-// 8 bytes.
+// Gathers strided elements into runs for casts and copies, and spreads them again. Elements have 1, 2, 4 or 8 bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +7,9 @@
 
 namespace bascule::inline v0::kernels {
 
-// R rows of C columns: element (r, c) lies at source + r * row_stride + c * column_stride, in bytes, and goes
-// to target[r * target_columns + c]. Columns are walked outermost: where rows are the nearer ones in memory
-// (a transpose), all that a cache line and a page hold for this block is read at once.
+// R rows of C columns: element (r, c) lies at source + r * row_stride + c * column_stride, in bytes, and goes to
+// target[r * target_columns + c]. The outer loop walks columns: if rows are closer in memory (a transpose), the block's
+// elements in a cache line and page are read together.
 struct StridedBlock {
   const std::byte* source;
   std::int64_t row_stride;
@@ -40,7 +39,7 @@ inline void line_up(const StridedBlock& block, std::byte* target, std::size_t ta
   }
 }
 
-// The reverse for one row: element c of `source`, where they lie in a run, goes to target + c * stride bytes.
+// The reverse for one row: element c of the run at `source` goes to target + c * stride bytes.
 template <std::size_t kBytes>
 void spread(const std::byte* source, std::size_t elements, std::byte* target, std::int64_t stride) {
   for (std::size_t c = 0; c < elements; ++c)

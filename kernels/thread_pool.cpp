@@ -29,7 +29,7 @@ void ThreadPool::end() {
 
 void ThreadPool::run_erased(std::size_t tasks, void (*call)(const void*, std::size_t), const void* context) {
   const Loop loop{tasks, call, context};
-  next_.store(0, std::memory_order_relaxed);  // no thread is inside: the last run() waited for that
+  next_.store(0, std::memory_order_relaxed);  // no thread is inside: the last run() waited for them
   const std::size_t helpers = std::min(workers_.size(), tasks == 0 ? 0 : tasks - 1);
   if (helpers > 0) {
     {

@@ -1,5 +1,5 @@
-// A few threads that share one loop: kernels split their work over it. Started once, reused by every send;
-// idle threads sleep.
+// A few threads over which kernels split their loops. They are started once and reused by every send; idle threads
+// sleep.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace bascule::inline v0::kernels {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller of run(), which works too: 1 starts no thread. 0 means usable_cores().
-  // Throws what std::thread throws where no thread can be started, and leaves none behind.
+  // `threads` includes the caller of run(), which also works: 1 starts no thread. 0 means usable_cores(). Throws
+  // std::thread's exception if a thread cannot be started, after ending those already started.
   explicit ThreadPool(int threads);
   ~ThreadPool() { end(); }
   ThreadPool(const ThreadPool&) = delete;
@@ -24,9 +24,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls work(task) once for each task in [0, tasks), in rising order of start, on all threads, and returns
-  // when all are done; what they wrote is visible then. One caller at a time. `work` must not throw, and must
-  // not call run(). Allocates nothing. A thread that wakes after the last task was taken is not waited for.
+  // Calls work(task) once for each task in [0, tasks), started in rising order, on all threads, and returns when all
+  // are done and their writes visible. One caller at a time. `work` must not throw, and must not call run(). Allocates
+  // nothing. A thread that wakes after the last task was taken is not waited for.
   template <typename Work>
   void run(std::size_t tasks, Work&& work) {
     using Target = std::remove_reference_t<Work>;

@@ -11,9 +11,9 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 4096;  // at most, of slot: a warp's share, so that few pieces occupy a block
-constexpr std::uint64_t kChunkBytes = 16;    // of slot: what a thread moves at a time
-constexpr std::uint64_t kRowBytes = 512;     // from which a row of a box is a run of its own: 16 bytes a lane
+constexpr std::uint64_t kPieceBytes = 4096;  // of slot, at most, per warp: small, so that few pieces occupy a block
+constexpr std::uint64_t kChunkBytes = 16;    // of slot, which a thread moves at a time
+constexpr std::uint64_t kRowBytes = 512;  // a row of a box with at least this many is a separate run: 16 bytes per lane
 
 TilePath path_of(DType tensor, DType slot) {
   if (tensor == slot) return TilePath::kCopy;
@@ -24,7 +24,7 @@ TilePath path_of(DType tensor, DType slot) {
   return TilePath::kPieces;
 }
 
-// The tile as one or two runs, if `inside`, the segments that have bytes in it, are such runs and nothing else.
+// The tile as one or two runs, if the segments with bytes in it, `inside`, are exactly such runs.
 std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::uint64_t begin,
                                  std::uint64_t slot_bytes) {
   if (begin + kTileBytes > slot_bytes || inside.empty() || inside.size() > 2) return std::nullopt;
@@ -53,13 +53,13 @@ bool fits(const Segment& segment, std::size_t tensors) {
   return segment.rank <= kMaxRank && segment.tensor < tensors && can_cast(segment.tensor_dtype, segment.slot_dtype);
 }
 
-// Elements, in steps of at most `step`.
+// Adds elements, in steps of at most `step`.
 void add_elements(TileTable& table, std::uint32_t segment, std::uint64_t begin, std::uint64_t end, std::uint64_t step) {
   for (; begin < end; begin += step)
     table.pieces.push_back({.index = segment, .begin = begin, .end = std::min(end, begin + step)});
 }
 
-// Whether the segment is rows of equal bytes on both sides that are worth a piece each; a run is one row.
+// Whether the segment consists of rows of equal bytes on both sides, each worth a piece; a run is one row.
 bool is_rows(const Segment& segment) {
   if (segment.tensor_dtype != segment.slot_dtype) return false;
   if (segment.is_run()) return true;
@@ -68,12 +68,12 @@ bool is_rows(const Segment& segment) {
          static_cast<std::uint64_t>(segment.shape[inner]) * size_of(segment.slot_dtype) >= kRowBytes;
 }
 
-// Of such a segment, what lies in bytes [begin, end) of the slot. Rows rise in address in the slot.
+// Adds the part of such a segment in bytes [begin, end) of the slot. Its rows have rising addresses there.
 void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std::uint64_t end) {
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
   const std::uint64_t row_elements =
       segment.is_run() ? segment.elements : static_cast<std::uint64_t>(segment.shape[segment.rank - 1]);
-  // The row that the first element behind `begin` is in, or the one before, may reach into the tile.
+  // The row of the first element after `begin`, or the row before it, may reach into the tile.
   const std::uint64_t first = elements_before(segment, begin);
   for (std::uint64_t row = (first > 0 ? first - 1 : 0) / row_elements; row * row_elements < segment.elements; ++row) {
     std::int64_t in_tensor = 0, in_slot = 0;  // elements
@@ -88,7 +88,7 @@ void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std
     if (row_begin >= end) return;
     const std::uint64_t to = std::min(end, row_begin + row_elements * element_bytes);
     for (std::uint64_t at = std::max(begin, row_begin); at < to;) {
-      // On kPieceBytes of the row, so that what is aligned stays so.
+      // Cut at multiples of kPieceBytes in the row, to preserve alignment.
       const std::uint64_t next = std::min(to, row_begin + ((at - row_begin) / kPieceBytes + 1) * kPieceBytes);
       table.pieces.push_back({.kind = Piece::Kind::kRun,
                               .index = segment.tensor,
@@ -100,12 +100,12 @@ void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std
   }
 }
 
-// Walks the tiles with the segments that reach into each, in order.
+// Walks the tiles in order, each with the segments that reach into it.
 template <typename End, typename AddPieces>
 void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot_bytes, End end_of,
          AddPieces add_pieces) {
   std::vector<const Segment*> inside;
-  std::vector<std::uint32_t> numbers(segments.size(), UINT32_MAX);  // in table.segments
+  std::vector<std::uint32_t> numbers(segments.size(), UINT32_MAX);  // indices into table.segments
   const auto number_of = [&](const Segment& segment) {
     std::uint32_t& number = numbers[static_cast<std::size_t>(&segment - segments.data())];
     if (number == UINT32_MAX) {
@@ -114,7 +114,7 @@ void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot
     }
     return number;
   };
-  std::size_t next = 0;  // the first segment that begins behind the tile
+  std::size_t next = 0;  // the first segment that begins after the tile
   for (std::uint64_t begin = 0; begin < slot_bytes; begin += kTileBytes) {
     const std::uint64_t end = std::min(begin + kTileBytes, slot_bytes);
     std::erase_if(inside, [&](const Segment* segment) { return end_of(*segment) <= begin; });
@@ -179,7 +179,7 @@ TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std
       [&](const Segment& segment, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const std::uint64_t from = std::max(begin, segment.slot_offset) - segment.slot_offset;
         const std::uint64_t to = std::min(end, slot_end_of(segment)) - segment.slot_offset;
-        // Cut on elements of any size, so that only a tile's border parts one.
+        // Cut at multiples of any element size, so that only a tile's border splits an element.
         const std::uint64_t first = std::min(to, (from + kPieceBytes) / kPieceBytes * kPieceBytes);
         add_elements(table, number, from, first, kPieceBytes);
         add_elements(table, number, first, to, kPieceBytes);

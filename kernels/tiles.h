@@ -1,6 +1,5 @@
-// What pack, unpack and digest share: pieces of whole tiles, and totals that several threads add to. The functions
-// that name a Processor are those of the public headers on that processor, for tests that compare one with
-// another.
+// Shared by pack, unpack and digest: pieces of whole tiles, and totals that several threads add to. Functions with a
+// Processor are the public headers' functions on that processor, for tests that compare processors.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 
 namespace bascule::inline v0::kernels {
 
-// Bytes that one thread takes at a time: whole tiles, few enough that all threads end together.
+// How many bytes one thread takes at a time: whole tiles, few enough that all threads end together.
 inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
   constexpr std::size_t kMostTiles = 16;
   constexpr std::size_t kPiecesPerThread = 4;
@@ -25,12 +24,11 @@ inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
   return std::clamp(tiles, std::size_t{1}, kMostTiles) * kTileBytes;
 }
 
-// Copies that are larger go past the caches: that spares them, and the read of lines that will be overwritten whole.
-// What fits into them is better left there for the next reader.
+// Larger copies bypass the caches, which spares the caches and the read of lines that are overwritten whole. Smaller
+// copies stay there for the next reader.
 inline constexpr std::size_t kFitsInCachesBytes = std::size_t{4} << 20;
 
-// A TileTotal that threads add to. Read after ThreadPool::run, which orders what they wrote: relaxed is
-// enough.
+// A TileTotal that threads add to. It is read after ThreadPool::run(), which orders their writes, so relaxed suffices.
 class SharedTotal {
  public:
   void add(const TileTotal& total) {
@@ -44,7 +42,7 @@ class SharedTotal {
   std::atomic<std::uint64_t> high_{0};
 };
 
-// Of one tile, of which the last may be shorter than kTileBytes: its last page is extended by zeros.
+// The sums of one tile. The last tile may be shorter than kTileBytes: its last page is extended by zeros.
 TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor);
 
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor);

@@ -14,7 +14,7 @@
 namespace bascule::inline v0::kernels {
 namespace {
 
-// Takes tiles of the slot apart, in rising order. Each thread has its own.
+// Unpacks tiles of the slot in rising order. Each thread has its own unpacker.
 class TileUnpacker {
  public:
   TileUnpacker(std::span<const Segment> segments, std::span<std::byte* const> tensors, std::span<const std::byte> slot,
@@ -40,7 +40,7 @@ class TileUnpacker {
   const TileTotal& total() const { return total_; }
 
  private:
-  static constexpr std::size_t kMostBehind = 7;  // of an element that begins in a tile: bytes behind its end
+  static constexpr std::size_t kMostBehind = 7;  // bytes past a tile's end of an element that begins in it
 
   TileSums take_tile(std::uint64_t begin, std::uint64_t end) {
     while (first_ != segments_.end() && slot_reach_of(*first_) <= begin) ++first_;
@@ -51,7 +51,7 @@ class TileUnpacker {
       return {};
     }
     if (first_ == segments_.end() || first_->slot_offset >= end) return tile_sums(tile, processor_);
-    // Loaded once: what is digested is what goes to the tensors, also if the slot changes meanwhile.
+    // Loaded once, so that the digested bytes go to the tensors even if the slot changes meanwhile.
     alignas(64) std::array<std::byte, kTileBytes + kMostBehind> loaded;  // stays in the cache
     std::memcpy(loaded.data(), tile.data(), std::min(tile.size() + kMostBehind, slot_.size() - begin));
     const TileSums sums = tile_sums(std::span(loaded).first(tile.size()), processor_);
@@ -59,7 +59,7 @@ class TileUnpacker {
     return sums;
   }
 
-  // The elements that begin in [begin, end), out of `bytes`, which are the slot's from `bytes_begin` on.
+  // Scatters the elements that begin in [begin, end), from `bytes`, which begin at `bytes_begin` of the slot.
   void scatter_tile(std::uint64_t begin, std::uint64_t end, const std::byte* bytes, std::uint64_t bytes_begin) const {
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < end; ++segment) {
       const std::uint64_t first = elements_before(*segment, begin), last = elements_before(*segment, end);
@@ -67,7 +67,7 @@ class TileUnpacker {
     }
   }
 
-  // Where the tile goes, if all of it goes to one place unchanged.
+  // The tile's target, if all of it goes to one place unchanged.
   std::byte* run_of_tile(std::uint64_t begin, std::uint64_t end) const {
     if (first_ == segments_.end()) return nullptr;
     const Segment& segment = *first_;
@@ -79,7 +79,7 @@ class TileUnpacker {
     return tensors_[segment.tensor] + segment.tensor_offset + (begin - segment.slot_offset);
   }
 
-  // Past the caches, where that can be; else what is digested is what was written.
+  // Bypasses the caches if possible; otherwise digests the written bytes.
   TileSums copy_tile(std::span<const std::byte> tile, std::byte* target) const {
     constexpr std::uintptr_t kAlignment = 32;
     if (stream_copy_ != nullptr && tile.size() == kTileBytes &&
@@ -98,7 +98,7 @@ class TileUnpacker {
   bool want_digest_;
   const Processor& processor_;
   TileWriter stream_copy_;                    // null: ordinary stores
-  std::span<const Segment>::iterator first_;  // all before it end before the tile
+  std::span<const Segment>::iterator first_;  // all earlier ones end before the tile
   TileTotal total_;
 };
 

@@ -1,5 +1,5 @@
-// Unpack: scatter a slot's elements to tensors, cast on the way, and digest the slot, in one pass over its bytes. The
-// reverse of pack.
+// Unpack, the reverse of pack: scatter a slot's elements to tensors, cast on the way, and digest the slot, in one pass
+// over its bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace bascule::inline v0::kernels {
 
-// Writes to the tensors what `segments` read of `slot`. They are sorted by slot_offset; each is a box out of a
-// contiguous tensor of the slot (its elements rise in address in C order, as its slot_strides say), they may read only
-// a part of the slot, and the same bytes more than once; no two write the same element of a tensor. Casts are those of
-// can_cast(), from slot_dtype to tensor_dtype. `tensors[i]` is the address of tensor i, of any alignment.
+// Writes to the tensors the elements of `slot` that `segments` read. Segments are sorted by slot_offset. Each is a box
+// of a contiguous tensor of the slot (by its slot_strides the elements in C order have rising addresses). They may read
+// only a part of the slot, and the same bytes more than once; no two write the same element of a tensor. Casts go from
+// slot_dtype to tensor_dtype, as can_cast() allows. `tensors[i]` is the address of tensor i, of any alignment.
 //
-// With `want_digest` the digest of the whole slot comes back, whatever the segments read. Each byte is loaded once: the
-// digest is that of the bytes that went to the tensors, also where the slot changes meanwhile. (Of an element that lies
-// across the end of a tile, which no Layout has, the bytes behind that end are loaded a second time.) A caller that
-// copies behind the writer of the slot must have a tile and the 7 bytes after it (elements may lie across its end)
-// before that tile is read. Blocks; uses all threads of `pool`; allocates nothing.
+// With `want_digest` returns the digest of the whole slot, whatever the segments read. Each byte is loaded once, so the
+// digest covers the bytes that went to the tensors even if the slot changes meanwhile. (If an element crosses a tile's
+// end, which happens in no Layout, its bytes past that end are loaded twice.) If the slot is still being written, a
+// tile and the 7 bytes after it (elements may cross its end) must be there before that tile is read. Blocks; uses all
+// threads of `pool`; allocates nothing.
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool);
 

@@ -64,7 +64,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
 
   // Handles messages that have already come: call it before judging a peer by its silence, but not from a handler of
-  // this channel. It may close the channel.
+  // this channel. The call may close the channel.
   void read_queued();
 
   // Writes what the socket takes at once, closes, and calls no handler any longer. Over TLS, close_notify ends the
