@@ -1,4 +1,4 @@
-// A variable of the environment that a test sets, or (null) takes away, and that is as before when it ends.
+// Sets an environment variable for a test, or removes it (null), and restores it when the test ends.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A small file system of its own kind and size, for tests of what disks do: full, without O_DIRECT, read-only. Needs
-// the right to mount; a test is skipped where that is missing.
+// A small separate file system, for tests of disks that are full, read-only, or without O_DIRECT. It needs the right to
+// mount; tests without it are skipped.
 #pragma once
 
 #include <sys/mount.h>

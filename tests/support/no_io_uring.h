@@ -1,4 +1,4 @@
-// A thread in which the system refuses io_uring, as a container's filter does (seccomp: EPERM).
+// A thread in which the system refuses io_uring, as a container's filter does (EPERM by seccomp).
 #pragma once
 
 #include <linux/audit.h>
@@ -16,7 +16,7 @@
 
 namespace bascule::test {
 
-// Runs `work` in a thread of its own, in which (and in those that it starts) io_uring_setup fails, and waits for it.
+// Runs `work` in a new thread and waits for it. io_uring_setup fails in that thread and in threads that it starts.
 inline void without_io_uring(const std::function<void()>& work) {
   std::thread([&work] {
     std::array<sock_filter, 4> filter = {{

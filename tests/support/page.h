@@ -1,4 +1,4 @@
-// What can be said of a page for people without a browser: its colours, its headings, its pictures.
+// Checks of an HTML page that need no browser: its colours and their contrast, and how often a text occurs.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace bascule::test {
 
-// Colours by name, "--ink: #1d2230", of the light mode or the dark one.
+// The page's colours by name ("--ink: #1d2230"), in light or dark mode.
 inline std::map<std::string, std::string> colours_of(const std::string& page, bool dark) {
   const std::size_t middle = page.find("prefers-color-scheme: dark"), end = page.find("* { box-sizing");
   const std::string part = dark ? page.substr(middle, end - middle) : page.substr(0, middle);
@@ -38,7 +38,7 @@ inline double contrast(const std::string& one, const std::string& other) {
   return (std::max(a, b) + 0.05) / (std::min(a, b) + 0.05);
 }
 
-// How often `text` stands in `page`.
+// How often `text` occurs in `page`.
 inline int count(std::string_view page, std::string_view text) {
   int found = 0;
   for (std::size_t at = page.find(text); at != page.npos; at = page.find(text, at + text.size())) ++found;

@@ -1,5 +1,5 @@
-// A TCP port of 127.0.0.1 that is a test's own: bound, and never listened at, so that nobody else is given it and
-// whoever asks for it by number, with SO_REUSEADDR as a sender does, may listen there.
+// A TCP port of 127.0.0.1 for one test. It is bound, but never listened at: the system gives it to no other process,
+// but a process that names it and sets SO_REUSEADDR, as a sender does, may listen there.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-// A folder of a test's own, 0700, removed with all that lies in it.
+// A private folder of a test (mode 0700), removed with all its contents.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace bascule::test {
 class TempFolder {
  public:
   TempFolder() {
-    // Near the root: a socket's path has 107 bytes.
+    // Near the root: a socket's path has at most 107 bytes.
     std::string name = (std::filesystem::temp_directory_path() / "bascule-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + name);
     path_ = name;

@@ -59,7 +59,7 @@ class Content {
     if (generation_ != 0) return generation_;
     const std::uint64_t random = mixed(seed_ + index);
     constexpr std::uint64_t kOnes = 0x0101010101010101;
-    return is_bool_ ? random & kOnes : random | kOnes;  // no byte is zero, but false
+    return is_bool_ ? random & kOnes : random | kOnes;  // no byte is zero, except false
   }
   void write(std::span<std::byte> bytes) const {
     for (std::size_t at = 0; at < bytes.size(); at += 8) {
@@ -67,7 +67,7 @@ class Content {
       std::memcpy(bytes.data() + at, &next, std::min<std::size_t>(8, bytes.size() - at));
     }
   }
-  // The first byte that differs; bytes.size() where none does.
+  // The first byte that differs; bytes.size() if none does.
   std::size_t mismatch(std::span<const std::byte> bytes) const {
     for (std::size_t at = 0; at < bytes.size(); at += 8) {
       const std::uint64_t next = word(at / 8);
@@ -87,9 +87,9 @@ class Content {
 
 std::size_t size_of_tensor(const TensorView& tensor) { return byte_count(tensor.dtype, tensor.shape); }
 
-// What lies at the first wrong byte, in words that help.
+// Describes the first wrong byte, to help find its origin.
 std::string what_it_is(const TensorView& tensor, std::size_t at, std::uint64_t generation) {
-  if (tensor.data[at] == std::byte{0}) return "zero: memory that nobody wrote";
+  if (tensor.data[at] == std::byte{0}) return "zero: memory that was never written";
   const std::size_t word = at / 8 * 8, width = std::min<std::size_t>(8, size_of_tensor(tensor) - word);
   for (std::uint64_t other = generation > 50 ? generation - 50 : 1; other < generation + 50; ++other) {
     const std::uint64_t expected = Content(tensor, other).word(word / 8);
@@ -158,7 +158,7 @@ void TestModel::step(std::uint64_t generation) {
       content.write(storage_[i]);
       continue;
     }
-    // In order of rows first, then to where its strides say.
+    // Writes the elements in row order first, then moves them to the places that its strides give.
     std::vector<std::byte> rows(storage_[i].size());
     content.write(rows);
     const std::size_t width = size_of(view.dtype);
@@ -198,7 +198,7 @@ void TestModel::move_storage() {
   own_.swap(moved);
   storage_.assign(own_.begin(), own_.end());
   if (device_ != kHost) {
-    const std::vector<std::shared_ptr<std::byte>> before = on_device_;  // so that all addresses are others
+    const std::vector<std::shared_ptr<std::byte>> before = on_device_;  // held, so that all addresses change
     allocate_on_device();
   }
   make_views();
@@ -243,10 +243,10 @@ absl::StatusOr<std::uint64_t> generation_of(std::span<const TensorView> tensors,
     if (found != specs[i])
       return invalid_argument("expected tensor ", to_string(specs[i]), ", found ", to_string(found));
     if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(tensor.dtype) != 0)
-      return invalid_argument("tensor ", tensor.name, " is not on its element");
+      return invalid_argument("tensor ", tensor.name, " is not aligned to its element");
     if (tensor.name == kGeneration) std::memcpy(&generation, tensor.data, sizeof(generation));
   }
-  if (generation == 0) return absl::DataLossError("the generation is zero: memory that nobody wrote");
+  if (generation == 0) return absl::DataLossError("the generation is zero: memory that was never written");
   for (const TensorView& tensor : tensors) {
     const std::span<const std::byte> bytes(tensor.data, size_of_tensor(tensor));
     const std::size_t at = Content(tensor, generation).mismatch(bytes);

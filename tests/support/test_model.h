@@ -1,10 +1,9 @@
-// TestModel: a trainer's tensors whose bytes are a function of (generation, tensor name), and the check that what
-// a reader sees is one generation and no mixture.
+// TestModel: a trainer's tensors whose bytes are a function of (generation, tensor name), and a check that a reader
+// sees one generation and no mixture.
 //
-// A generation is a number that the test chooses, 1 or more, and that stands in the model itself. No byte is ever
-// zero (but in BOOL tensors), so memory that nobody wrote is seen at once. Among the tensors: every dtype, sizes
-// that fill no cache line, scalars, an empty one, one that is not contiguous, names in UTF-8, two names of one
-// storage.
+// A generation is a number, 1 or more, that the test chooses and the model itself contains. Except in BOOL tensors no
+// byte is zero, so unwritten memory is detected at once. Among the tensors are every dtype, sizes that fill no cache
+// line, scalars, an empty one, one that is not contiguous, names in UTF-8, and two names of one storage.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +26,18 @@ class TestModel {
  public:
   explicit TestModel(ModelSize size = ModelSize::kSmall);
 
-  // What a worker that knows the model expects; under both names of a tied storage.
+  // What a worker that knows the model expects. A tied storage is listed under both names.
   const std::vector<TensorSpec>& specs() const { return specs_; }
 
-  // Before source(): the tensors lie on a device from now on.
+  // Moves the tensors to a device. Call it before source().
   void place_on(int device);
 
-  // An optimizer's step: every element is written anew.
+  // Writes every element anew, as an optimizer's step does.
   void step(std::uint64_t generation);
-  // Moves every storage to other addresses, as a module that was copied.
+  // Moves every storage to another address, as if a module had been copied.
   void move_storage();
 
-  // For Sender::register_model. Views of this model, which must outlive it. With slots=1 the storage moves into the
+  // For Sender::register_model: views of this model, which must outlive them. With slots=1 the storage moves into the
   // slot.
   std::unique_ptr<TensorSource> source();
 
@@ -46,10 +45,10 @@ class TestModel {
   friend class TestModelSource;
   std::vector<TensorSpec> specs_;
   std::vector<std::vector<std::byte>> own_;    // by tensor; empty where tied
-  std::vector<std::span<std::byte>> storage_;  // where it is now: own_, or a slot
+  std::vector<std::span<std::byte>> storage_;  // where the bytes are now: in own_, or in a slot
   int device_ = kHost;
-  std::vector<std::shared_ptr<std::byte>> on_device_;  // by tensor; storage_ is what was written there
-  std::vector<std::byte*> places_;                     // likewise: on_device_, or a slot
+  std::vector<std::shared_ptr<std::byte>> on_device_;  // by tensor; storage_ holds the same bytes
+  std::vector<std::byte*> places_;                     // the addresses: in on_device_, or in a slot
   std::shared_ptr<void> keeps_;                        // that slot
   std::vector<TensorView> views_;                      // into specs_ and storage_
   std::vector<std::int64_t> transposed_strides_;
@@ -59,11 +58,11 @@ class TestModel {
   void upload_all();
 };
 
-// Writes generation `generation` into contiguous tensors: a slot on loan.
+// Writes generation `generation` into contiguous tensors, as of a slot on loan.
 void write_generation(std::span<const MutableTensorView> tensors, std::uint64_t generation);
 
-// The generation that all of `tensors` are of. DATA_LOSS names the first tensor and byte that are of another, or of
-// none; INVALID_ARGUMENT the first tensor that is not as in TestModel(size).
+// The generation that all `tensors` hold. DATA_LOSS names the first byte, and its tensor, that is from another
+// generation or from none; INVALID_ARGUMENT names the first tensor that differs from TestModel(size).
 absl::StatusOr<std::uint64_t> generation_of(std::span<const TensorView> tensors, ModelSize size);
 
 }  // namespace bascule::test

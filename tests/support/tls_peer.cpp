@@ -39,7 +39,7 @@ void expect(bool ok, const char* what) {
   if (!ok) throw std::runtime_error(what);
 }
 
-// OpenSSL gives its callbacks this; the peers' addresses do not change.
+// OpenSSL passes these to its callbacks; the peers' addresses do not change.
 TlsPeerOptions& options_of(SSL* ssl) { return *static_cast<TlsPeerOptions*>(SSL_get_app_data(ssl)); }
 
 SSL_SESSION* key_session(SSL* ssl) {
@@ -67,7 +67,7 @@ int find_key(SSL* ssl, const unsigned char* id, std::size_t size, SSL_SESSION** 
   return 1;
 }
 
-// A server that knows no token: a key pair of its own, and its own word for it.
+// For a server that knows no token: its own key pair, in a certificate that it signed itself.
 void show_certificate(SSL_CTX* context) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = ::X509_new();

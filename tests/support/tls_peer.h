@@ -1,5 +1,5 @@
-// The other end of a control connection over TCP, by OpenSSL's own API alone: nothing of transport/wire/tls.h is in it
-// but the two functions that docs/design/protocol.md defines. Never blocks: pump() moves what can be moved now.
+// The other end of a control connection over TCP, written with OpenSSL's API alone: of transport/wire/tls.h it uses
+// only the two functions that docs/design/protocol.md defines. It never blocks: pump() moves what can be moved now.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ inline constexpr const char* kTlsToken = "correct horse battery staple";
 
 struct TlsPeerOptions {
   bool server = false;                 // else a worker's end
-  std::optional<std::string> token{};  // none: it knows no key
+  std::optional<std::string> token{};  // nullopt: it knows no key
   std::string scheme = "fake";         // in the identity
-  bool certificate = false;            // it shows one that it signed itself, and asks nobody for any
+  bool certificate = false;            // it shows one that it signed itself, and requests none
   bool believes_anybody = false;       // a client that takes any certificate
-  const char* groups = nullptr;        // of the key exchange: "P-256"; none: as OpenSSL has them
+  const char* groups = nullptr;        // of the key exchange: "P-256"; null: OpenSSL's default
   std::size_t at_most = 1u << 20;      // bytes that one pump() moves each way
-  std::size_t first_bytes = SIZE_MAX;  // it sends these, and no more
+  std::size_t first_bytes = SIZE_MAX;  // it stops after sending these
 };
 
 class TlsPeer {
@@ -35,30 +35,30 @@ class TlsPeer {
   TlsPeer(UniqueFd socket, const Options& options);
   ~TlsPeer();
 
-  // Reads, shakes hands, deciphers, enciphers and writes, as far as it goes without waiting.
+  // Reads, shakes hands, deciphers, enciphers and writes, as far as that needs no wait.
   void pump();
 
   void say(std::span<const std::uint8_t> bytes);  // queued; pump() sends it
   void say(const Message& message) { say(framed(message)); }
   static std::vector<std::uint8_t> framed(const Message& message);
-  void ask_for_next_key();             // KeyUpdate, and the same of the other end
+  void ask_for_next_key();             // sends a KeyUpdate, and requests one
   void say_that_all_is_said();         // close_notify
-  void hang_up() { socket_.reset(); }  // and without it
+  void hang_up() { socket_.reset(); }  // without a close_notify
   void at_most(std::size_t bytes);
 
   bool open() const;                // the handshake is done
-  bool unsent() const;              // it waits for pump(), or for the socket
-  bool ended() const;               // the other end said that all is said
+  bool unsent() const;              // bytes wait for pump(), or for the socket
+  bool ended() const;               // the other end sent its close_notify
   bool hung_up() const;             // the socket ended
-  std::string error() const;        // of TLS: "sslv3 alert handshake failure"; empty: none
-  std::size_t key_updates() const;  // that came
+  std::string error() const;        // TLS's, as "sslv3 alert handshake failure"; empty: none
+  std::size_t key_updates() const;  // how many arrived
   std::string cipher() const;
   int version() const;
   std::string group() const;    // of the key exchange
-  std::size_t tickets() const;  // that came
+  std::size_t tickets() const;  // how many arrived
   const std::vector<std::uint8_t>& heard() const;
-  std::vector<Message> messages() const;  // of what it heard, whole ones
-  std::string refusal() const;            // the last of them, where it is one
+  std::vector<Message> messages() const;  // the whole ones that arrived
+  std::string refusal() const;            // the last message's reason, if it is a `refused`
 
  private:
   struct State;

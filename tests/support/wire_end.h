@@ -1,5 +1,5 @@
-// One end of a control connection whose every message is the test's: it speaks the protocol over the socket, and moves
-// no weights.
+// One end of a control connection on which the test writes every message. It speaks the protocol over the socket, but
+// moves no weights.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -21,11 +21,11 @@ class WireEnd {
  public:
   void say(const Message& message, const std::vector<int>& descriptors = {}) { channel_->send(message, descriptors); }
 
-  void hang_up() { channel_.reset(); }  // what it was handed stays open
+  void hang_up() { channel_.reset(); }  // descriptors that it received stay open
 
   bool hung_up() const { return closed_; }  // as far as next() has seen
 
-  // The next message; a bye where nothing comes for long, or ever.
+  // The next message; a bye if none comes within patience(), or none can come.
   Message next() {
     const Deadline deadline(patience());
     while (heard_.empty() && !closed_ && !deadline.passed()) {
@@ -37,7 +37,7 @@ class WireEnd {
     heard_.pop_front();
     return message;
   }
-  // The next one that is no heartbeat; the test fails where it is another than wanted.
+  // The next message that is no heartbeat; the test fails if it is not of type Wanted.
   template <typename Wanted>
   Wanted expect() {
     Message message = next();
@@ -67,7 +67,7 @@ class WireEnd {
   std::shared_ptr<Channel> channel_;
   bool closed_ = false;
   std::deque<Message> heard_;
-  std::vector<UniqueFd> held_;  // the lease pipe among them: without it a worker would be taken for dead
+  std::vector<UniqueFd> held_;  // among them the lease pipe: if it closed, its worker would be taken for dead
 };
 
 }  // namespace bascule::test

@@ -1,4 +1,4 @@
-// A capture of a stream into a graph, as an engine makes one; and threads that make one after another.
+// A capture of a stream into a graph, as engines make, and a thread that makes one after another.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ namespace bascule::test {
 
 class Capture {
  public:
-  // `flags` of the stream: blocking or not. Captures a memset of its own.
+  // `flags` are the stream's: blocking or not. The capture contains one memset.
   Capture(unsigned flags, cudaStreamCaptureMode mode) {
     EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, flags), cudaSuccess);
     EXPECT_EQ(cudaMalloc(&memory_, 64), cudaSuccess);
@@ -32,7 +32,7 @@ class Capture {
     EXPECT_EQ(cudaMemsetAsync(memory_, 1, 64, stream_), cudaSuccess);
     capturing_ = true;
   }
-  // Whether nobody ended it before, or made it wait for anything else.
+  // Ends it; false if it had ended before, or was made to wait for other work.
   bool end() {
     capturing_ = false;
     const bool added = cudaMemsetAsync(memory_, 2, 64, stream_) == cudaSuccess;
@@ -51,7 +51,7 @@ class Capture {
   bool capturing_ = false;
 };
 
-// Captures on a stream of its own, one after another and hardly a moment without, until it is stopped.
+// Captures on a separate stream, one capture right after another, until it is stopped.
 class CapturingThread {
  public:
   CapturingThread(unsigned flags, cudaStreamCaptureMode mode)

@@ -108,7 +108,7 @@ void lose_context(int device) {
   must(cudaSetDevice(device), "cudaSetDevice");
   kernels::cuda::DigestCell cell;
   must(kernels::cuda::DigestCell::make(&cell).ok() ? cudaSuccess : cudaErrorUnknown, "make a digest's cell");
-  // A kernel that reads where nothing is mapped is an error for good.
+  // After a kernel reads an unmapped address, every call fails for good.
   constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 20;
   (void)kernels::cuda::digest(reinterpret_cast<const void*>(kNowhere), 4096, cell, nullptr);
   must(cudaDeviceSynchronize() == cudaSuccess ? cudaErrorUnknown : cudaSuccess, "lose the context");

@@ -42,7 +42,7 @@ struct FakeDevice::State {
   std::list<Line> lines;  // a stream is the address of one
   Line standard;          // null, the default stream
   bool lost = false, own_held = false, refuses_mark = false;
-  std::list<Line> own;  // also of queues that are gone: what they were given is done all the same
+  std::list<Line> own;  // also of queues that are gone: their work is done all the same
   int waits = 0, timeouts = 0;
 
   Line& line_of(Stream stream) { return stream == nullptr ? standard : *reinterpret_cast<Line*>(stream); }
@@ -78,7 +78,7 @@ struct FakeDevice::State {
     const bool passed = changed.wait_until(lock, deadline.at(), [&] { return lost || line.done >= point; });
     if (lost) return lost_status();
     if (!passed) ++timeouts, changed.notify_all();
-    return passed ? absl::OkStatus() : deadline_exceeded("fake device: has not come to it in time");
+    return passed ? absl::OkStatus() : deadline_exceeded("fake device: the work was not done in time");
   }
 };
 
@@ -89,7 +89,7 @@ FakeDevice& FakeDevice::instance() {
   return device;
 }
 
-// Lines of queues that live stay where they are.
+// Lines are cleared, not erased: live queues point to them.
 void FakeDevice::renew() {
   const std::lock_guard lock(state_->mutex);
   const auto clear = [](Line& line) {
@@ -121,7 +121,7 @@ void FakeDevice::hold(Stream stream) {
   Line& line = state_->line_of(stream);
   line.held = true;
   state_->give(
-      line, [&line] { return !line.held; }, [] {});  // as a kernel that goes on and on
+      line, [&line] { return !line.held; }, [] {});  // like a kernel that does not end
 }
 
 void FakeDevice::pass(Stream stream) {

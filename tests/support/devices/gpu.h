@@ -1,4 +1,4 @@
-// What tests that need GPUs ask first. A test that finds too few is skipped, and counted so.
+// How many GPUs there are, for tests that need some. A test that finds too few is skipped, and counted as skipped.
 #pragma once
 
 #include <cuda_runtime_api.h>

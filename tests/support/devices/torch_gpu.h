@@ -1,4 +1,5 @@
-// What tests of LibTorch on a GPU ask first, before any tensor. A test that finds none is skipped, and counted so.
+// Whether LibTorch has a GPU; tests check it before they make a tensor. A test that finds none is skipped, and counted
+// as skipped.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The table of the fake NCCL, its faults, and what a test asks of it.
+// The table of the fake NCCL, its faults, and its counts for tests.
 #include "support/nccl/fake_nccl_state.h"
 
 #include <algorithm>

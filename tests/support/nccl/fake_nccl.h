@@ -1,23 +1,24 @@
-// NCCL on a CPU: the table of schemes/nccl/library.h over host memory, streams of its own, and ranks that are threads
-// of one process. So the scheme is tested without a GPU, under sanitizers too, and every fault comes when a test says.
+// NCCL on a CPU: the table of schemes/nccl/library.h over host memory, with its own streams, and with ranks that are
+// threads of one process. So the scheme is tested without a GPU, also under sanitizers, and each fault happens when a
+// test requests it.
 //
-// What it has of the real library:
-//  - Nothing blocks but comm_abort. After an init or a broadcast a communicator is in progress until a later
-//    get_async_error says kSuccess. A broadcast lies on its stream only from then on: what a caller puts on the stream
-//    too early runs before it.
-//  - An init is done once all ranks of the id have called. A rank that fails or never comes leaves the others waiting.
-//  - A broadcast is carried out when it has come to the head of its stream at all ranks: the root's bytes are copied
-//    to each, by the thread whose call completes the set. Ranks that post another size, type or root under the same
-//    number make all communicators of the id fail with kInvalidUsage; then nothing moves until each is aborted.
-//  - A rank that dies gives the others no error. They wait, until they abort.
+// It behaves like the real library in these points:
+//  - No call blocks except comm_abort. After an init or a broadcast a communicator is in progress until a later
+//    get_async_error returns kSuccess. Only then is a broadcast on its stream: work that a caller puts there earlier
+//    runs before it.
+//  - An init is done once all ranks of the id have called. A rank that fails or never calls leaves the others waiting.
+//  - A broadcast is carried out when it is at the head of its stream at all ranks. The root's bytes are copied to each,
+//    by the thread whose call completes the set. Ranks that post another size, type or root under the same number make
+//    all communicators of the id fail with kInvalidUsage; then nothing moves until each is aborted.
+//  - A rank that dies causes no error at the others. They wait until they abort.
 //  - comm_abort ends this rank's broadcasts on its stream. The one at the head has half of its bytes written, later
 //    ones none. A communicator is gone after it, and after comm_destroy.
 //  - An id keeps a thread until all its ranks have called.
-// Where a real library returns an error, blocks, or is free to do anything, since the caller broke a rule, it counts a
-// misuse; communicators are never freed, so that a call too many does no harm.
+// If a caller breaks a rule, after which the real library returns an error, blocks, or may do anything, the fake counts
+// a misuse. Communicators are never freed, so that a surplus call does no harm.
 //
-// Threads: all calls from any. One lock guards it all, also while bytes are copied and work of give() runs; such work
-// must not call the fake. Lifetime: a communicator of before renew() is gone, a stream of before is empty.
+// Threads: any thread may make any call. One lock guards everything, also while bytes are copied and while work of
+// give() runs; such work must not call the fake. Lifetime: renew() ends all communicators and empties all streams.
 #pragma once
 
 #include <chrono>
@@ -41,7 +42,8 @@ class FakeNccl {
 
   static FakeNccl& instance();  // of this process, as the library is
 
-  // As it was: no faults, counts are zero. Aborts that hang are freed first, and it blocks until they have returned.
+  // Restores the initial state: no faults, all counts zero. It first frees aborts that hang, and waits for their
+  // return.
   void renew();
 
   const nccl::Library& library() const;  // with comm_revoke
@@ -51,32 +53,32 @@ class FakeNccl {
   // ---- streams: a rank is addressed by its stream ----
 
   Stream make_stream();
-  void give(Stream stream, std::function<void()> work);  // as a kernel of the caller's
-  // A mark of device 0 that waits until a stream has done what it was given before record(). A mark that was never
-  // recorded has passed.
+  void give(Stream stream, std::function<void()> work);  // like a kernel of the caller's
+  // A mark of device 0: it waits until a stream has done all work that it was given before record(). A mark that was
+  // never recorded has passed.
   std::unique_ptr<DeviceMark> make_mark();
   std::shared_ptr<DeviceMark> mark(Stream stream);  // recorded
 
   // ---- faults ----
 
-  void stall(
-      Stream stream);  // it does nothing, as a process that is stopped, until go_on(), or an abort of what lies on it
+  // The stream does nothing, like a stopped process's, until go_on() or an abort of a broadcast on it.
+  void stall(Stream stream);
   void go_on(Stream stream);
-  void kill(Stream stream);                            // it does nothing any more; no other rank hears of it
-  void slow_init(std::chrono::milliseconds duration);  // from now on, behind the last rank's call
+  void kill(Stream stream);                            // it does nothing any more; other ranks get no error
+  void slow_init(std::chrono::milliseconds duration);  // later inits take this long after the last rank's call
   // The next calls of comm_init_rank_config, from any rank, end in kSystemError at a later get_async_error.
   void fail_init(int times);
   // The next calls of broadcast return kSystemError, and so does get_async_error.
   void fail_broadcast(int times);
-  // The next broadcasts are posted with kSuccess, but never carried out; get_async_error then says kRemoteError.
+  // The next broadcasts are posted with kSuccess, but never carried out; get_async_error then returns kRemoteError.
   void fail_broadcast_late(int times);
   void fail_unique_id(int times);  // kSystemError
-  // The next calls of comm_abort, of any rank or of this one, block, and end nothing, until free_aborts().
+  // The next calls of comm_abort, by any rank or only by `rank`, block and end nothing until free_aborts().
   void hang_abort(int times, std::optional<int> rank = std::nullopt);
   void free_aborts();
-  bool wait_for_hung_aborts(int aborts, Deadline deadline);  // false: not that many hang by then
+  bool wait_for_hung_aborts(int aborts, Deadline deadline);  // false: fewer hang at the deadline
 
-  // ---- what a test asks ----
+  // ---- what a test checks ----
 
   int ids() const;           // drawn
   int unused_ids() const;    // drawn, and no rank has called
@@ -85,7 +87,7 @@ class FakeNccl {
   int broadcasts() const;    // carried out, each counted once for all its ranks
   int aborts() const;        // that have returned
   int misuses() const;
-  std::vector<std::string> misuse_texts() const;  // one for each
+  std::vector<std::string> misuse_texts() const;  // one per misuse
   nccl::Config last_config() const;               // of the last comm_init_rank_config; texts are the caller's
 
   struct State;

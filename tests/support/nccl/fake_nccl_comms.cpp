@@ -35,7 +35,7 @@ Code FakeNccl::State::init(CommHandle** handle, int ranks, const UniqueId& id, i
   Group* const group = group_of(id);
   if (config == nullptr || config->magic != nccl::kMagic || config->size < sizeof(Config))
     return misuse(Code::kInvalidArgument, "init with a configuration that is not initialised");
-  if (config->blocking != 0) return misuse(Code::kInvalidArgument, "init that blocks, which the fake has not");
+  if (config->blocking != 0) return misuse(Code::kInvalidArgument, "init that blocks, which the fake does not have");
   if (config->min_ctas > config->max_ctas) return misuse(Code::kInvalidArgument, "init with min_ctas above max_ctas");
   if (group == nullptr || number_of(*group) < first_id)
     return misuse(Code::kInvalidArgument, "init with an id that was never drawn");
@@ -68,7 +68,7 @@ Code FakeNccl::State::broadcast(const void* send, void* receive, std::size_t cou
     return misuse(Code::kInvalidUsage, "broadcast of ", comm.name, ", which is finalised or revoked");
   if (type != nccl::kUint8 || root < 0 || root >= comm.group->ranks || receive == nullptr ||
       (comm.rank == root && send == nullptr))
-    return misuse(Code::kInvalidArgument, "broadcast of ", comm.name, " with arguments that cannot be");
+    return misuse(Code::kInvalidArgument, "broadcast of ", comm.name, " with impossible arguments");
   check_order(line, "a broadcast of ", comm.name);
   if (take(failing_broadcasts)) return comm.error = Code::kSystemError;
   comm.posting = std::make_shared<Broadcast>(Broadcast{.comm = &comm,

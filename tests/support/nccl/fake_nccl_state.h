@@ -1,4 +1,4 @@
-// What the fake of NCCL is made of: its state, for the files of tests/support/fake_nccl*.cpp alone.
+// The state of the fake NCCL, only for tests/support/nccl/fake_nccl*.cpp.
 #pragma once
 
 #include <condition_variable>
@@ -32,13 +32,13 @@ struct Broadcast {  // of one rank
   std::size_t bytes = 0;
   int root = 0;
   Line* line = nullptr;
-  bool never = false;  // a fault: it stays where it is
+  bool never = false;  // a fault: it is never carried out
   bool over = false;   // carried out, or ended by an abort
 };
 
 struct Work {
   std::function<void()> run;             // null: a broadcast
-  std::shared_ptr<Broadcast> broadcast;  // which its communicator holds, too
+  std::shared_ptr<Broadcast> broadcast;  // its communicator also holds it
 };
 
 struct Line {  // a stream
@@ -60,10 +60,10 @@ struct Comm {
   Group* group = nullptr;
   int rank = 0;
   std::string name, given_name;
-  const char* users_name = nullptr;  // as the library, it reads this as long as the communicator lives
+  const char* users_name = nullptr;  // read as long as the communicator lives, as in the library
   Phase phase = Phase::kInit;
   Code error = Code::kSuccess;       // once set, it stays
-  Code next_error = Code::kSuccess;  // comes when the call under way would be done
+  Code next_error = Code::kSuccess;  // comes when the call in progress would be done
   Code late_error = Code::kSuccess;  // comes one poll later
   int polls_left = 0;
   std::uint64_t next_number = 0;
@@ -110,7 +110,7 @@ struct FakeNccl::State {
   std::vector<std::string> misuses;
   Config last_config;
 
-  // All of these under the mutex.
+  // Call all of these under the mutex.
 
   static Comm& comm_of(CommHandle* handle) { return *reinterpret_cast<Comm*>(handle); }
   Line& line_of(Stream stream) { return stream == nullptr ? lines.front() : *reinterpret_cast<Line*>(stream); }
@@ -137,7 +137,7 @@ struct FakeNccl::State {
         std::ranges::count_if(groups, [&](const Group& group) { return number_of(group) >= first_id && is(group); }));
   }
 
-  // Moves every stream as far as it goes.
+  // Advances every stream as far as possible.
   void run();
   bool advance(Line& line);
 
@@ -145,19 +145,19 @@ struct FakeNccl::State {
   // Whether it is over for all ranks.
   bool carry_out(const Broadcast& one);
 
-  // As an abort does, on this rank's stream alone.
+  // As an abort does, only on this rank's stream.
   void end_broadcasts(Comm& comm);
-  // Of the root's bytes, where the root has posted.
+  // Writes half of the root's bytes, or garbage if the root has not posted.
   static void write_half(const Broadcast& broadcast);
 
-  // What a call on `comm` finds. kSuccess: go on.
+  // Checks the start of a call on `comm`; the call goes on if it returns kSuccess.
   Code enter(Comm& comm, const char* call);
   void begin(Comm& comm, Comm::Phase phase);
 
   Code init(CommHandle** handle, int ranks, const UniqueId& id, int rank, const Config* config);
 
   Code broadcast(const void* send, void* receive, std::size_t count, int type, int root, Comm& comm, Line& line);
-  // While a broadcast is being posted, its place on the stream is open: what is put there may come before it.
+  // While a broadcast is being posted, its place on the stream is open: other work put there may come before it.
   template <typename... Pieces>
   void check_order(const Line& line, const Pieces&... what) {
     for (const Comm& other : comms)

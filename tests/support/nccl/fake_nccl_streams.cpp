@@ -1,4 +1,4 @@
-// The streams of the fake NCCL, and what moves on them.
+// The streams of the fake NCCL, and the broadcasts on them.
 #include "support/nccl/fake_nccl_state.h"
 
 #include <cstring>
@@ -44,7 +44,7 @@ bool FakeNccl::State::carry_out(const Broadcast& one) {
     if (other.never || other.over || other.line->stalled || other.line->dead || !is_at_head(other)) return false;
     all.push_back(&other);
   }
-  const Broadcast& root = *all[static_cast<std::size_t>(one.root)];  // members are all there, by rank
+  const Broadcast& root = *all[static_cast<std::size_t>(one.root)];  // all members are there, in the order of ranks
   for (const Broadcast* other : all) {
     if (other->bytes == root.bytes && other->root == one.root) continue;
     for (const auto& [rank, comm] : group.members) comm->error = Code::kInvalidUsage;
@@ -112,7 +112,7 @@ class FakeMark final : public DeviceMark {
     std::unique_lock lock(state.mutex);
     if (state.changed.wait_until(lock, deadline.at(), [&] { return line_ == nullptr || line_->done >= point_; }))
       return absl::OkStatus();
-    return deadline_exceeded("fake nccl: the stream has not come to the mark in time");
+    return deadline_exceeded("fake nccl: the stream did not reach the mark in time");
   }
 
  private:
@@ -138,7 +138,7 @@ std::unique_ptr<DeviceMark> FakeNccl::make_mark() { return std::make_unique<Fake
 
 std::shared_ptr<DeviceMark> FakeNccl::mark(Stream stream) {
   auto mark = std::make_shared<FakeMark>();
-  mark->record(stream).IgnoreError();  // it has none
+  mark->record(stream).IgnoreError();  // it never fails
   return mark;
 }
 

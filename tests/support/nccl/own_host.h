@@ -1,5 +1,5 @@
-// NCCL takes no two ranks of one host on one GPU. A process of a test is therefore a host of its own to it: then ranks
-// reach each other as between hosts, by sockets (schemes/nccl/README.md), and one GPU is enough for all of them.
+// NCCL refuses two ranks of one host on one GPU. So each process of a test claims to be a separate host: the ranks
+// reach each other by sockets, as between hosts (schemes/nccl/README.md), and one GPU is enough for all of them.
 #pragma once
 
 #include <unistd.h>
@@ -12,13 +12,13 @@
 
 namespace bascule::test {
 
-// Whether NCCL moves its bytes: also of auto where there are other hosts.
+// Whether NCCL moves the bytes: with nccl, and with auto if there are other hosts.
 inline bool is_nccl(std::string_view endpoint) {
   return endpoint.starts_with("nccl:") || endpoint.starts_with("auto://127.") ||
          (endpoint.starts_with("auto:") && endpoint.find("listen=") != std::string_view::npos);
 }
 
-// Before the process's first call of NCCL.
+// Call it before the process's first call of NCCL.
 inline void be_a_host_of_its_own(std::string_view endpoint) {
   if (!is_nccl(endpoint)) return;
   ::setenv("NCCL_HOSTID", ("test-" + std::to_string(::getpid())).c_str(), 1);

@@ -1,4 +1,5 @@
-// ChildProcess: a program of the tests, spoken to in lines over a socket that is its stdin; killed with its owner.
+// ChildProcess: a program of the tests, commanded by lines over a socket that is its stdin. It is killed with its
+// owner.
 #pragma once
 
 #include <sys/types.h>
@@ -13,17 +14,17 @@ namespace bascule::test {
 class ChildProcess {
  public:
   explicit ChildProcess(std::vector<std::string> command);  // path first
-  ~ChildProcess();                                          // by SIGKILL where it has not ended
+  ~ChildProcess();                                          // by SIGKILL if it has not ended
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   LineEnd& lines() { return lines_; }
   pid_t pid() const { return pid_; }
-  bool alive();  // also where it stands still
+  bool alive();  // also true of a stopped process
 
-  // SIGKILL also waits until the process is gone, SIGSTOP until it stands still.
+  // After SIGKILL it also waits until the process is gone, after SIGSTOP until it has stopped.
   void signal(int number);
-  // Its exit status, or minus the signal that ended it; waits without limit only for what was told to end.
+  // Its exit status, or minus the signal that ended it. It waits without limit: call it for a process that must end.
   int wait();
 
  private:

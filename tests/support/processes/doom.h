@@ -1,4 +1,4 @@
-// Doom: ends this process at a chosen control message, as a crash would: nothing is said, nothing is cleaned up.
+// Doom: ends this process at a chosen control message as a crash would, without a message and without cleaning up.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@ namespace bascule::test {
 class Doom {
  public:
   void set(int messages) { left_ = messages; }  // 0: never
-  // With each message, from the thread that sends or hears it.
+  // Call it for each message, on the thread that sends or receives it.
   void count() {
     if (left_.load() > 0 && --left_ == 0) std::raise(SIGKILL);
   }

@@ -1,4 +1,4 @@
-// What a process holds of the system: compared before and after, it shows what was left behind.
+// What a process holds of the system: compared before and after, it shows leaks.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ struct Footprint {
   std::size_t descriptors = 0;
   std::size_t threads = 0;
   std::size_t mappings = 0;  // of memfds named bascule…, and of files of slots
-  // No more of anything.
+  // Whether it holds at most as much of each.
   bool within(const Footprint& most) const {
     return descriptors <= most.descriptors && threads <= most.threads && mappings <= most.mappings;
   }

@@ -1,5 +1,5 @@
-// LineEnd: one end of a conversation in lines, over a socket. What tests command helper programs by: a child whose
-// stdin it is, or a thread. (Not over pipes: a program that is gone would end the test by SIGPIPE.)
+// LineEnd: one end of a conversation in lines over a socket. Tests command helper programs with it: a child process
+// (the socket is its stdin) or a thread. With pipes, a program that is gone would end the test by SIGPIPE.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ class LineEnd {
   LineEnd() = default;
   explicit LineEnd(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // Two sockets that talk to each other.
+  // Two connected sockets.
   static std::pair<UniqueFd, UniqueFd> make_pair();
 
   // The next line, without its end. DEADLINE_EXCEEDED: none came; OUT_OF_RANGE: the other end is gone.
   absl::StatusOr<std::string> read(Deadline deadline);
-  // Writes a line; what a reader that is gone would have got is lost.
+  // Writes a line; it is lost if the reader is gone.
   void write(std::string_view line);
 
  private:

@@ -1,12 +1,11 @@
-// Trainer: a sender in a process of its own, for tests that kill it. It listens, registers a TestModel, and obeys
+// Trainer: a sender in a separate process, for tests that kill it. It listens, registers a TestModel, and obeys these
+// commands, each answered by one line of JSON:
 //
 //   send   a step and a send                       run    sends without a pause, until the next command
 //   begin  a step and send_async                   loan   takes a slot and keeps it
 //   step   with slots=1: loan, step, publish       fault HOOK N (fake_scheme.h)
-//   die N  by SIGKILL, at the N-th control message from now
+//   die N  by SIGKILL, at the N-th control message after this
 //   quit
-//
-// each answered by one line of JSON.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@
 
 namespace bascule::test {
 
-// What the process does: until `quit`, or until the other end is gone. Its first generation is `generation`, its
-// tensors lie on `device`, or in host memory.
+// The program of that process; returns after `quit`, or when the other end is gone. Its first generation is
+// `generation`, and its tensors lie on `device` (or kHost).
 int run_trainer(const std::string& endpoint, std::uint64_t generation, int device, LineEnd commands);
 
 // What a trainer answers.
@@ -37,10 +36,10 @@ struct Sent {
 // The test's side.
 class Trainer {
  public:
-  // The test fails where it cannot listen.
+  // The test fails if the trainer cannot listen.
   Trainer(const std::string& endpoint, std::uint64_t generation, int device);
-  Sent tell(std::string_view command);                     // under patience()
-  std::optional<Sent> try_tell(std::string_view command);  // none where it died
+  Sent tell(std::string_view command);                     // the test fails if no answer comes
+  std::optional<Sent> try_tell(std::string_view command);  // nullopt if it died, or gave no answer for 2 * patience()
   // Sends until this many workers serve a version; the test fails once it gives no answer, or after patience().
   Sent send_until(int serving, std::string_view command = "send");
   ChildProcess& process() { return process_; }

@@ -93,7 +93,7 @@ Observed Worker::wait_until(const std::function<bool(const Observed&)>& done, st
     Observed seen = report();
     if (done(seen)) return seen;
     if (gone_ || deadline.passed() || testing::Test::HasFatalFailure()) {
-      ADD_FAILURE() << "worker " << name_ << " did not come to " << what << ": it serves version " << seen.version
+      ADD_FAILURE() << "worker " << name_ << " did not report " << what << ": it serves version " << seen.version
                     << ", state " << seen.state << ", error: " << seen.error << ", wrong: " << seen.wrong;
       return seen;
     }

@@ -1,6 +1,5 @@
-// Worker: a reader that a test commands, in a thread of the test or in a process of its own; and Trainer, a sender in
-// a process of its own. The same programs run in both (worker_program.h, trainer.h); every answer is awaited
-// under patience().
+// Worker: a reader that a test commands, in a thread of the test or in a separate process. Both run the same program
+// (worker_program.h). The test fails if an answer takes longer than patience().
 #pragma once
 
 #include <cstdint>
@@ -21,35 +20,35 @@
 
 namespace bascule::test {
 
-// What a worker says of itself.
+// What a worker reports about itself.
 struct Observed {
   Epoch epoch = 0;
-  Version version = 0;           // served, as commit() said
+  Version version = 0;           // served, as commit() returned it
   std::uint64_t generation = 0;  // of the weights that it checked last
   std::uint64_t flips = 0, checks = 0;
   int pendings = 0;   // calls of on_pending
-  std::string state;  // ReceiverStatus, as the next two
+  std::string state;  // of ReceiverStatus, like `attached` and `error`
   bool attached = false;
-  bool poisoned = false;  // Flip::poisoned, as the last commit said
+  bool poisoned = false;  // Flip::poisoned of the last commit
   std::string error;
   std::vector<int> devices;  // on which its process has a context
-  std::string wrong;         // the first promise that was broken; empty: none
+  std::string wrong;         // the first broken promise; empty: none
 };
 
 class Worker {
  public:
   virtual ~Worker() = default;
 
-  // Sends a command; the test fails where it is not answered with "ok".
+  // Sends a command; the test fails if the answer is not "ok".
   void tell(std::string_view command);
   Observed step();                        // one commit, one check
   Observed copy_behind(Version version);  // one commit(version), one check
-  Observed report();                      // of what it did so far
+  Observed report();                      // what it did so far
   Observed take();                        // one take, one check
-  // wait_ready(): empty, or the error's text.
+  // Calls wait_ready(), and returns an empty text or the error's.
   std::string wait_ready(absl::Duration timeout = patience(), Version least = 0);
 
-  // Asks for reports until `done`; the test fails, and the last report comes back, after patience().
+  // Requests reports until one is `done`, and returns the last one. After patience() the test fails.
   Observed wait_until(const std::function<bool(const Observed&)>& done, std::string_view what);
   Observed wait_for_version(Version version);
   void wait_until_error(const testing::Matcher<const std::string&>& error);  // of ReceiverStatus
@@ -64,13 +63,13 @@ class Worker {
 
  private:
   const std::string name_;
-  bool gone_ = false;  // it answers no more
+  bool gone_ = false;  // it no longer answers
 };
 
 class WorkerThread final : public Worker {
  public:
   explicit WorkerThread(WorkerArguments arguments);
-  ~WorkerThread() override;  // ends the receiver, too
+  ~WorkerThread() override;  // also ends the receiver
 
  private:
   LineEnd& lines() override { return lines_; }

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An engine's own tensors, of the model that a trainer sends.
+// An engine's own tensors for the model that a trainer sends.
 class OwnTensors {
  public:
   OwnTensors(ModelSize model, int device) {
@@ -131,7 +131,7 @@ class WorkerProgram {
   std::map<SlotId, const TensorView*> addresses_;
   std::uint64_t flips_ = 0, checks_ = 0;
   std::string wrong_;
-  bool lost_ = false;  // what it reads with
+  bool lost_ = false;  // the device is lost
 };
 
 }  // namespace
@@ -146,7 +146,7 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
                           .group = arguments.group,
                           .rank = arguments.rank,
                           .ranks = arguments.ranks};
-  // In place over cuda-ipc it finds its own.
+  // Over cuda-ipc on the trainer's own device, the receiver finds the device itself.
   if (!arguments.endpoint.starts_with("cuda-ipc:") || arguments.device != device_for(arguments.endpoint))
     options.device = arguments.device;
   options.on_pending = [&pendings] { ++pendings; };
@@ -167,7 +167,7 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   using Mode = WorkerProgram::Mode;
   WorkerProgram program(*std::move(receiver), pendings, arguments.model, arguments.device);
   while (true) {
-    // A turn a millisecond: a reader that never sleeps would starve the writer on a small machine.
+    // One turn per millisecond: a reader that never sleeps would starve the writer on a small machine.
     const absl::Duration nap = program.mode == Mode::kPause ? absl::InfiniteDuration() : absl::Milliseconds(1);
     const absl::StatusOr<std::string> line = commands.read(Deadline(nap));
     program.turn();

@@ -1,4 +1,4 @@
-// What holds for the messages of every scheme: to_bytes() and parse_message() of a message type with a `why`.
+// Checks for the messages of every scheme: to_bytes() and parse_message() of a message type with a `why`.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -25,8 +25,7 @@ void expect_a_long_reason_is_cut(Message message, const Parse& parse) {
   }
 }
 
-// Bytes that were changed, cut or prolonged, and nested ones, are messages or are refused by a text that names
-// `scheme`.
+// Bytes that were changed, cut, prolonged or nested are either a message, or refused with a text that names `scheme`.
 template <typename Message, typename Parse>
 void expect_any_bytes_are_safe(const Message& some, const Parse& parse, std::string_view scheme) {
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(std::string(scheme)));

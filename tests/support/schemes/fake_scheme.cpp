@@ -31,8 +31,8 @@ namespace bascule::test {
 struct FakeFaults::State {
   struct Hook {
     int left = 0;   // calls that will go wrong
-    int times = 0;  // that have
-    int freed = 0;  // grows with each set(): what hangs waits for it
+    int times = 0;  // calls that did
+    int freed = 0;  // grows with each set(), for which hanging calls wait
   };
   bool strikes(Hook& struck) {  // under the mutex
     if (struck.left == 0) return false;
@@ -74,7 +74,7 @@ bool FakeFaults::strikes(std::string_view hook) const {
   return state_->strikes(state_->hooks.find(hook)->second);
 }
 
-// A test that saw it strike may free it at once.
+// A test may free the call as soon as it has struck.
 bool FakeFaults::hangs(std::string_view hook, Deadline deadline) const {
   std::unique_lock lock(state_->mutex);
   State::Hook& hanging = state_->hooks.find(hook)->second;
@@ -85,7 +85,7 @@ bool FakeFaults::hangs(std::string_view hook, Deadline deadline) const {
 
 namespace {
 
-// It keeps no versions: of what such schemes do it has the decision.
+// It keeps no versions. It is KeptSlots only for publish().
 class FakeSender final : public SenderTransport, public Delivery, public KeptSlots {
  public:
   FakeSender(FakeFaults faults, bool by_path) : faults_(std::move(faults)), by_path_(by_path) {}
@@ -227,7 +227,7 @@ class FakeReceiver final : public ReceiverTransport {
     const Slot& slot = found->second;
     const std::span<const std::byte> bytes = slot.mapping.bytes().first(publication.bytes);
     const bool misread = faults_.strikes("misread");
-    // A slot's address never changes: what this worker alone reads otherwise is a private copy in its place.
+    // A slot's address never changes: to misread, this worker maps a private copy in its place.
     const void* placed =
         ::mmap(const_cast<std::byte*>(bytes.data()), bytes.size(), misread ? PROT_READ | PROT_WRITE : PROT_READ,
                MAP_FIXED | (misread ? MAP_PRIVATE : MAP_SHARED), slot.descriptor.get(), 0);
@@ -248,7 +248,7 @@ class FakeReceiver final : public ReceiverTransport {
   std::map<SlotId, Slot> slots_;
 };
 
-// Of an endpoint with a host.
+// For an endpoint with a host.
 class FakePuller final : public ReceiverTransport, public Reception {
  public:
   explicit FakePuller(FakeFaults faults) : faults_(std::move(faults)) {}
@@ -302,7 +302,7 @@ class FakePuller final : public ReceiverTransport, public Reception {
     changed_.notify_all();
   }
   absl::Status receive(const Publication& publication, std::string bytes, Deadline deadline) override {
-    if (bytes != "fake") return invalid_argument("fake: a strange delivery");
+    if (bytes != "fake") return invalid_argument("fake: this delivery is not of the fake scheme");
     if (faults_.strikes("receive")) return unavailable("fake: receive was told to fail");
     std::unique_lock lock(mutex_);
     const std::string whole = cat("whole ", publication.version);
@@ -331,15 +331,15 @@ class FakePuller final : public ReceiverTransport, public Reception {
   }
 
  private:
-  struct alignas(64) Line {  // as slots are aligned
+  struct alignas(64) Line {  // aligned like slots
     std::byte bytes[64];
   };
   struct Own {
-    enum class State { kFree, kCame, kPrepared };  // came: it may be aborted
+    enum class State { kFree, kCame, kPrepared };  // kCame: it may still be aborted
     std::span<std::byte> bytes(std::uint64_t count) { return std::as_writable_bytes(std::span(lines)).first(count); }
     State state = State::kFree;
     Version version = 0;
-    std::vector<Line> lines{};  // made once: it does not move
+    std::vector<Line> lines{};  // allocated once: it does not move
   };
   FakeFaults faults_;
   std::mutex mutex_;

@@ -1,14 +1,14 @@
-// A scheme to inject faults with: memfds like shm's, and hooks at each of its calls. Each end has faults of its own,
-// in whichever process it is. At an endpoint with a host, where no descriptor can travel, its offer names the memfds by
-// their paths in /proc, and each worker receives a version into memory of its own: told to deliver(), the sender's end
-// asks it to, says that the slot is whole ("whole 7"), and is done once all have said "got 7".
+// A scheme that injects faults: it has memfds like shm's, and a hook at each of its calls. Each end has its own faults.
+// At an endpoint with a host, where no descriptor can travel, its offer names the memfds by their paths in /proc, and
+// each worker receives a version into its own memory: deliver() makes the workers receive, sends them "whole 7" once
+// the slot is whole, and is done when each has answered "got 7".
 //
 //   admit         refuses the worker                 accept        cannot reach the offered memory
 //   deliver       fails                              prepare       fails
 //   deliver-hang  waits until it is stopped          prepare-hang  waits for its deadline, then fails
 //   publish       fails                              receive       fails
 //   publish-hang  waits until it is freed
-//   corrupt       changes a byte of the sealed slot  misread       this worker reads one byte otherwise
+//   corrupt       changes a byte of the sealed slot  misread       this worker reads one byte wrong
 #pragma once
 
 #include <memory>
@@ -26,17 +26,17 @@ class FakeFaults {
 
   // The next `calls` calls of `hook` go wrong; 0 also frees a call that hangs. False: there is no such hook.
   bool set(std::string_view hook, int calls);
-  // Waits until `hook` has gone wrong `times` times in all.
+  // Waits until calls of `hook` have gone wrong `times` times in all.
   bool wait_for(std::string_view hook, int times, Deadline deadline) const;
 
-  // For the scheme: whether this call goes wrong. hangs() of one that does comes back when it is freed, or at the
+  // For the scheme: whether this call goes wrong. If it does, hangs() returns when the call is freed, or at the
   // deadline.
   bool strikes(std::string_view hook) const;
   bool hangs(std::string_view hook, Deadline deadline) const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // copies are the same faults
+  std::shared_ptr<State> state_;  // copies share their faults
 };
 
 Scheme fake_scheme(const FakeFaults& faults);

@@ -1,4 +1,4 @@
-// auto on a CPU: its slots are those of a relay over memfds (host_relay.h), and every other worker of a process reads a
+// auto on a CPU: it has the slots of a relay over memfds (host_relay.h), and every other worker of a process reads a
 // mirror of them.
 #pragma once
 

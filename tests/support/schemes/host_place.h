@@ -1,5 +1,5 @@
-// The place of nccl on a CPU: slots and receive buffers in host memory, streams of the fake NCCL. With it the whole
-// scheme runs without a GPU, its ranks threads of one process.
+// The place of nccl on a CPU: slots and receive buffers in host memory, and streams of the fake NCCL. With it the whole
+// scheme runs without a GPU; its ranks are threads of one process.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@
 
 namespace bascule::test {
 
-inline constexpr std::uint64_t kHostPiece = std::uint64_t{128} << 10;  // two tiles: many pieces even of small models
+inline constexpr std::uint64_t kHostPiece = std::uint64_t{128} << 10;  // two tiles: small models have many pieces
 
-// A worker or a sender has one each. It remembers the streams that it opened, by which the fake knows a rank.
+// Each worker and each sender has one. It remembers the streams that it opened: they name a rank to the fake NCCL.
 class HostPlace final : public nccl::Place {
  public:
   int device() const override { return kHost; }
@@ -24,7 +24,7 @@ class HostPlace final : public nccl::Place {
   absl::StatusOr<std::unique_ptr<nccl::Lane>> open_lane() override;
   absl::StatusOr<std::unique_ptr<nccl::Digester>> open_digester() override;
 
-  std::vector<Stream> streams() const;  // one for each communicator so far
+  std::vector<Stream> streams() const;  // one per communicator so far
   void refuse_memory(bool refuses) { refuses_memory_ = refuses; }
 
  private:
@@ -33,7 +33,7 @@ class HostPlace final : public nccl::Place {
   std::atomic<bool> refuses_memory_ = false;
 };
 
-// The scheme nccl over the fake, of one sender or worker whose place a test knows.
+// The scheme nccl over the fake, for one sender or worker whose place the test knows.
 Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CommGroupLimits& limits = {});
 
 // The scheme nccl over the fake, for endpoints of this name.

@@ -29,7 +29,7 @@ class HostMemory final : public HostWindow {
   const std::string how_ = "copied by a thread";
 };
 
-// What a relay receiver asks of a queue, done at once.
+// The calls of a queue that a relay receiver uses, done at once.
 class HostQueue final : public DeviceQueue {
  public:
   explicit HostQueue(HostQueueHooks hooks) : hooks_(std::move(hooks)) {}
@@ -85,7 +85,7 @@ class HostQueue final : public DeviceQueue {
   }
 
  private:
-  static absl::Status not_asked() { return absl::UnimplementedError("a relay does not ask for that"); }
+  static absl::Status not_asked() { return absl::UnimplementedError("a relay does not use this call"); }
 
   const HostQueueHooks hooks_;
   std::uint64_t arrived_ = 0;

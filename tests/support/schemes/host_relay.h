@@ -1,5 +1,5 @@
-// A relay on a CPU: slots and receive buffers are memfds, and a thread copies where a GPU's copy engine would. With it
-// all of a relay but its copies runs without a GPU, over real processes too.
+// A relay on a CPU: slots and receive buffers are memfds, and a thread copies instead of a GPU's copy engine. With it
+// all of a relay but its copies is tested without a GPU, also between real processes.
 #pragma once
 
 #include <functional>
@@ -11,20 +11,20 @@
 
 namespace bascule::test {
 
-inline constexpr std::uint64_t kRelayPiece = std::uint64_t{128} << 10;  // two tiles: many pieces even of small models
+inline constexpr std::uint64_t kRelayPiece = std::uint64_t{128} << 10;  // two tiles: small models have many pieces
 
-// What a queue of such a place does first, on the thread that copies; an error is what the call returns.
+// What a queue's calls do first, on the thread that copies. An error becomes the call's result.
 struct HostQueueHooks {
-  std::function<absl::Status()> before_copy{};  // of each piece
+  std::function<absl::Status()> before_copy{};  // before each piece
   std::function<absl::Status()> before_finish{};
   std::function<absl::Status()> before_settle{};
-  std::function<absl::Status()> before_window{};  // of the host's memory
+  std::function<absl::Status()> before_window{};  // of host memory
   std::function<absl::Status()> before_copy_to_host{};
 };
 // The memory that a relay receiver copies to.
 relay::RelayMemory host_relay_memory(HostQueueHooks hooks = {});
 
-// The scheme of a relay over memfds, for endpoints of this name. relay=off is not one of its shapes.
+// The scheme of a relay over memfds, for endpoints of this name. It does not have relay=off.
 const Scheme& host_relay_scheme();
 inline bool is_host_relay(std::string_view endpoint) { return endpoint.starts_with("host-relay:"); }
 

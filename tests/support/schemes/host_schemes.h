@@ -1,4 +1,4 @@
-// Schemes for GPUs whose place is the host in tests, by the name that an endpoint has for them.
+// GPU schemes that tests run on the host, by the name that an endpoint gives them.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace bascule::test {
 
-// Null: `endpoint` is of another scheme.
+// Null if `endpoint` has another scheme.
 inline const Scheme* host_scheme(std::string_view endpoint) {
   if (is_host_nccl(endpoint)) return &host_nccl_scheme();
   if (is_host_auto(endpoint)) return &host_auto_scheme();
