@@ -25,7 +25,8 @@ void* or_throw(void* memory) {
 
 }  // namespace
 
-// All but the forms for arrays, which the standard library passes on to these (and a sanitizer pairs with its own).
+// All forms except those for arrays, which the standard library passes on to these (and a sanitizer pairs with its
+// own).
 void* operator new(std::size_t size) { return or_throw(counted(size, 0)); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 0); }
 void* operator new(std::size_t size, std::align_val_t alignment) {

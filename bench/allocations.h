@@ -1,4 +1,4 @@
-// Counts of this process's heap allocations: the program's operator new is replaced by one that counts.
+// Counts this process's heap allocations, with a replaced operator new.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 namespace bascule::bench {
 
 struct Allocations {
-  std::uint64_t count = 0, bytes = 0;  // since the process began, by all threads
+  std::uint64_t count = 0, bytes = 0;  // of all threads, since the process began
 };
 Allocations allocations();
 

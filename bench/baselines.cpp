@@ -16,8 +16,8 @@
 namespace bascule::bench {
 namespace {
 
-constexpr std::size_t kPacketBytes = 64;        // as our messages are
-constexpr std::uint64_t kSplitBytes = 1 << 20;  // below it a second thread costs more than it brings
+constexpr std::size_t kPacketBytes = 64;        // like our messages
+constexpr std::uint64_t kSplitBytes = 1 << 20;  // below it a second thread costs more than it saves
 
 absl::StatusOr<UniqueFd> nameless_file(const std::filesystem::path& folder) {
   UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));

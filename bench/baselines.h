@@ -1,5 +1,4 @@
-// The baselines: the plainest code that moves the same bytes, or makes the same round trips, measured in turns with
-// ours.
+// The baselines: the simplest code that moves the same bytes, or makes the same round trips. They alternate with ours.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +19,22 @@ class PlainCopy {
  public:
   virtual ~PlainCopy() = default;
   virtual const std::string& name() const = 0;
-  virtual void settle() const {}  // before a turn of either
-  // As many bytes as it was made for; seconds.
+  virtual void settle() const {}  // called before each turn, ours or the baseline's
+  // Copies as many bytes as it was made for; returns seconds.
   virtual absl::StatusOr<double> run(std::span<const std::byte> source) = 0;
 };
 
-// A threaded memcpy into shared memory that is mapped and present, as a slot is.
+// A threaded memcpy into shared memory that is mapped and present, like a slot.
 class FlatCopy final : public PlainCopy {
  public:
   enum class Into { kMemfd, kFile };
-  // `bytes` of a memfd, or of a file in `folder` that has no name. `pool` outlives it.
+  // Into `bytes` of a memfd, or of an unnamed file in `folder`. `pool` outlives it.
   static absl::StatusOr<FlatCopy> make(Into into, const std::filesystem::path& folder, std::uint64_t bytes,
                                        kernels::ThreadPool& pool);
 
   absl::StatusOr<double> run(std::span<const std::byte> source) override;
-  // Of files: writes out what is dirty. Each turn then takes the faults of clean pages, as sends that lie apart do, and
-  // none waits for what the kernel writes of another's.
+  // For files: writes out dirty pages. Each turn then takes the faults of clean pages, like sends that are far apart,
+  // and does not wait while the kernel writes another turn's pages.
   void settle() const override;
   const std::string& name() const override { return name_; }
   int descriptor() const { return descriptor_.get(); }
@@ -48,7 +47,7 @@ class FlatCopy final : public PlainCopy {
   kernels::ThreadPool* pool_ = nullptr;
 };
 
-// write() of all bytes over a file that has them allocated, and fsync.
+// write() of all bytes over an allocated file, and fsync.
 class WriteAndSync {
  public:
   static absl::StatusOr<WriteAndSync> make(const std::filesystem::path& folder, std::span<const std::byte> source);
@@ -58,17 +57,17 @@ class WriteAndSync {
   UniqueFd descriptor_;
 };
 
-// A turn is a packet to each of some processes over Unix sockets, and one back from each; they do nothing but read and
-// write.
+// A turn is a packet to each of several processes over Unix sockets, and one back from each. The processes only read
+// and write.
 class SocketTurns {
  public:
   static absl::StatusOr<SocketTurns> make(int processes);
-  absl::StatusOr<double> run(int turns);  // seconds for all of them
+  absl::StatusOr<double> run(int turns);  // seconds for all turns
 
  private:
   std::vector<Process> processes_;
   std::vector<UniqueFd> sockets_;
 };
-int run_echo();  // the process's side: stdin is the socket
+int run_echo();  // the echo process; stdin is the socket
 
 }  // namespace bascule::bench

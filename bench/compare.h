@@ -1,4 +1,4 @@
-// Two runs side by side: what became faster, what slower, and what the noise does not let one say.
+// Compares two runs: which rows became faster, which slower, and for which the noise is too large to say.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 namespace bascule::bench {
 
 // A table of `after`'s medians over `before`'s, each with the interval that holds it in 95 of 100 resamplings by
-// `seed`. Records are matched by scheme, scenario and sizes; those of a scheme that `before` does not hold at all are
-// put beside each of its schemes. Records without a partner are named. FAILED_PRECONDITION: other machines, and what
-// differs.
+// `seed`. Records are matched by scheme, scenario and sizes. If `before` lacks a scheme, its records are compared with
+// each scheme of `before`. Records without a partner are named. FAILED_PRECONDITION: the machines differ; the text says
+// how.
 absl::StatusOr<std::string> compare(const Results& before, const Results& after, std::uint64_t seed);
 
 }  // namespace bascule::bench

@@ -12,7 +12,7 @@ namespace {
 
 void write_as(DType trainer, DType slot, std::uint32_t word, std::uint64_t count, std::byte* to) {
   with_element(trainer, slot, [&](auto make) {
-    // The target may lie on any byte; the loop vectorises all the same.
+    // The target may be unaligned; the loop vectorises anyway.
     for (std::uint64_t i = 0; i < count; ++i) {
       const auto element = make(word + static_cast<std::uint32_t>(i) * kStride);
       std::memcpy(to + i * sizeof(element), &element, sizeof(element));
@@ -56,7 +56,7 @@ absl::Status Content::check_on_host(const TensorView& tensor, DType trainer_dtyp
   return absl::OkStatus();
 }
 
-// All at once; where something is wrong, one after the other.
+// Checks all tensors at once; if one is wrong, one after the other.
 absl::Status Content::check_on(Gpu& gpu, std::span<const TensorView> tensors, DType trainer_dtype) const {
   const auto compare = [&](const TensorView& tensor) {
     return gpu.compare(elements(tensor.name, element_count(tensor.shape), trainer_dtype, tensor.dtype), tensor.data);

@@ -1,10 +1,9 @@
-// What is in the tensors of a measured model: numbers that follow from seed, generation and the tensor's name, made
-// anew for each version, never zero, and checked by the workers byte by byte. Cheap enough that making and checking a
-// gigabyte takes a fraction of a second.
+// The content of a measured model's tensors: numbers computed from seed, generation and the tensor's name, new for each
+// version, never zero. The workers check every byte. Making and checking a gigabyte takes a fraction of a second.
 //
-// Element i of a tensor is made of word(i) = hash(seed, generation, name) + i * 0x9E3779B1 (mod 2^32): an F32 has the
+// Element i of a tensor is made from word(i) = hash(seed, generation, name) + i * 0x9E3779B1 (mod 2^32): an F32 has the
 // sign and the low 24 bits of the word (BF16: the sign and 8 bits of its upper half) and an exponent that puts it
-// between 1/2 and 2. A reader whose slot has another type than the trainer's tensor expects that number, rounded.
+// between 1/2 and 2. If the slot's type differs from the trainer's, the reader expects that number, rounded.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +23,13 @@ class Content {
   // Elements [begin, begin + count) of the tensor `name`, whose type is `dtype`, F32 or BF16, in the trainer.
   void write(std::string_view name, DType dtype, std::uint64_t begin, std::uint64_t count, std::byte* to) const;
 
-  // All of the tensor `name`, for a GPU to write or to compare with.
+  // All elements of the tensor `name`, for a GPU to write or compare.
   Elements elements(std::string_view name, std::uint64_t count, DType trainer, DType memory) const {
     return {.first_word = first_word(name), .count = count, .trainer = trainer, .memory = memory};
   }
 
-  // Whether `tensors`, as a worker reads them, all hold this content and are `count` tensors of `bytes` in all;
-  // `trainer_dtype` is the type of every tensor in the trainer, `gpu` the one that they lie on, or null. DATA_LOSS
-  // names an element that is wrong.
+  // OK if a worker's `tensors` all hold this content and are `count` tensors of `bytes` in all. `trainer_dtype` is the
+  // type of every tensor in the trainer; `gpu` has the tensors, or is null. DATA_LOSS names a wrong element.
   absl::Status check(std::span<const TensorView> tensors, DType trainer_dtype, std::size_t count, std::uint64_t bytes,
                      Gpu* gpu = nullptr) const;
 

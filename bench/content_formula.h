@@ -8,7 +8,7 @@
 
 namespace bascule::bench {
 
-inline constexpr std::uint32_t kStride = 0x9E3779B1;  // odd: 2^32 elements before a word comes again
+inline constexpr std::uint32_t kStride = 0x9E3779B1;  // odd, so a word repeats only after 2^32 elements
 
 struct F32Element {
   constexpr std::uint32_t operator()(std::uint32_t word) const { return (word & 0x80ffffff) | 0x3f000000; }
@@ -25,7 +25,8 @@ struct BF16OfF32Element {  // to nearest, ties to even; there are no NaNs here
   }
 };
 
-// Calls run() with what makes elements of type `slot` out of a trainer's of type `trainer`, F32 or BF16 each.
+// Calls run() with the function that makes elements of type `slot` from elements of type `trainer`; each is F32 or
+// BF16.
 template <typename Run>
 auto with_element(DType trainer, DType slot, Run run) {
   if (slot == DType::kF32) return run(F32Element{});

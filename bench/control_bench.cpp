@@ -1,5 +1,5 @@
-// bascule-bench-control: what the control path is made of, apart from sockets and threads: a plan is compiled when
-// a worker joins, a message is encoded and decoded a few times a send.
+// bascule-bench-control: the parts of the control path, without sockets and threads: compiling a plan when a worker
+// joins, encoding and decoding a message a few times per send.
 //
 //   bascule-bench-control --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
@@ -57,7 +57,7 @@ void decode_message(benchmark::State& state, const Message& message) {
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes.size()) * state.iterations());
 }
 
-// What every send sends.
+// A message of every send.
 Message small_message() {
   Sealed sealed;
   sealed.version = 1'234'567;
@@ -65,7 +65,7 @@ Message small_message() {
   return sealed;
 }
 
-// What a worker gets when it joins.
+// The message that a worker gets when it joins.
 Message welcome_of(std::int64_t tensors) {
   Welcome welcome;
   welcome.id = 1;

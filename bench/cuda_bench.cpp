@@ -1,12 +1,11 @@
-// bascule-bench-cuda: pack, unpack and digest on a GPU, each in turns with one device copy of as many bytes.
+// bascule-bench-cuda: pack, unpack and digest on a GPU, each alternating with one device copy of as many bytes.
 //
 //   bascule-bench-cuda [--repeat 30] [--json FILE]
 //
 // The baseline is cudaMemcpyAsync from device to device of half of the bytes that the row reads and writes, so that
-// both move the same through the memory. Times are device events around one call of ours, and around one copy: medians
-// of turns (ours, baseline, ours, baseline ...). Tensors lie in the source in a shuffled order and hold random bytes.
-// Each row's digest is compared with that of the slot as it then lies there; that bytes are right is what the tests
-// compare.
+// both move the same number through memory. Times come from device events around one call of ours, and around one copy:
+// medians of turns (ours, baseline, ours, baseline ...). Tensors are in a shuffled order in the source and hold random
+// bytes. Each row's digest is compared with a digest of the resulting slot; the tests check the bytes themselves.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -152,7 +151,7 @@ class Bench {
       MUST(cudaStreamSynchronize(stream_));
       if (i == -1) right = row.is_right();
       MUST(cudaEventRecord(events_[2], stream_));
-      // Within the memory of tensors, so that the slot stays as it is for the rows that read it.
+      // Within the tensors' memory, so that the slot does not change for the rows that read it.
       MUST(cudaMemcpyAsync(tensors_, tensors_ + kSlotBytes, std::min(row.bytes / 2, kSlotBytes),
                            cudaMemcpyDeviceToDevice, stream_));
       if (row.bytes / 2 > kSlotBytes)

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kFailed = "failed: ";
 
-// One line that is written over on a terminal; elsewhere one line a scenario.
+// On a terminal, one line that is overwritten; elsewhere one line per scenario.
 class ProgressLine {
  public:
   void begin(std::string head) {
@@ -78,7 +78,7 @@ absl::StatusOr<Results> run_all(const Options& options, const std::vector<std::f
       const absl::Status status = scenario->run(context);
       line.end();
       if (status.ok()) continue;
-      // The other rows are worth having; the program's exit status tells of this one.
+      // The other rows are still useful; the program's exit status reports this one.
       Record failed = record_of(context, name);
       failed.skipped = cat(kFailed, message_of(status));
       results.records.push_back(std::move(failed));

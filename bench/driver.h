@@ -1,4 +1,4 @@
-// The driver: runs scenarios over schemes, one after the other, and says on stderr how far it is.
+// The driver: runs scenarios over schemes, one after the other, and reports progress on stderr.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,12 @@
 
 namespace bascule::bench {
 
-// Everything that --scenario and --sync ask for. A scenario that failed (a worker served wrong bytes, a send came to
-// nothing) leaves a row that says so, and the rest is measured all the same. `folders`: an empty one for each of
-// options.sync; the caller removes them.
+// Runs everything that --scenario and --sync ask for. A scenario that fails (wrong bytes at a worker, a failed send)
+// leaves a row that says so, and the others still run. `folders` has an empty one for each of options.sync; the caller
+// removes them.
 absl::StatusOr<Results> run_all(const Options& options, const std::vector<std::filesystem::path>& folders);
 
-// The first such row's scheme, scenario and reason; empty where there is none.
+// The scheme, scenario and reason of the first failed row; empty if none failed.
 std::string failure_of(const Results& results);
 
 }  // namespace bascule::bench

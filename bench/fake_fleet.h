@@ -1,10 +1,9 @@
-// FakeFleet: many workers in one process that speak the real protocol over real sockets, and read nothing: what a
-// sender does for a thousand workers can be measured, and tested, on one machine.
+// FakeFleet: many workers in one process that speak the real protocol over real sockets and read no weights, to measure
+// and test a sender with a thousand workers on one machine.
 //
-// Each worker is a connection: it greets, answers prepare, sealed and decided as a receiver does, releases the slot of
-// the version before, keeps its lease pipe and says that it lives. Unlike a receiver it never comes back by itself.
-//
-// Threads: all calls, and everything that the fleet does, on the thread that calls run_until().
+// Each worker is a connection: it greets, answers prepare, sealed and decided like a receiver, releases the previous
+// version's slot, keeps its lease pipe and sends heartbeats. Unlike a receiver it never reconnects.
+// Threads: all calls and all work happen on the thread that calls run_until().
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -28,23 +27,23 @@ namespace bascule::bench {
 
 class FakeFleet {
  public:
-  // `expected`: what every worker greets with; empty: it takes anything.
+  // `expected` goes into every worker's greeting; empty: it takes any tensors.
   FakeFleet(Endpoint endpoint, std::vector<TensorSpec> expected);
   ~FakeFleet();
 
-  // `count` more workers: all connect, and only then the first of them greets. An error of connect(2), with its number.
+  // Adds `count` workers: all connect before the first greets. An error is connect(2)'s, with its number.
   absl::Status join(int count);
-  // One of them dies when it hears that its next version is sealed: socket and lease pipe close without a word.
+  // Kills one worker when its next version is sealed: socket and lease pipe close without a message.
   void kill_when_sealed() { kill_when_sealed_ = true; }
 
-  // Serves until `done`, which is asked whenever there is nothing more to hear at once, or the deadline.
+  // Runs until the deadline, or until `done`, called whenever no event is ready, returns true.
   void run_until(const std::function<bool()>& done, Deadline deadline);
-  boost::asio::io_context& io() { return io_; }  // for what is to wake it
+  boost::asio::io_context& io() { return io_; }  // for events that should wake it
 
-  int welcomed() const;                            // that are there, and may read slots
-  int serving(Version at_least = 1) const;         // that are there, and serve such a version
-  int lost() const { return lost_; }               // that the sender refused, evicted or hung up on
-  const std::string& why() const { return why_; }  // the last one was lost
+  int welcomed() const;                            // connected, and may read slots
+  int serving(Version at_least = 1) const;         // connected, and serve such a version
+  int lost() const { return lost_; }               // refused, evicted or disconnected by the sender
+  const std::string& why() const { return why_; }  // why the last one was lost
 
  private:
   struct Worker;

@@ -26,45 +26,46 @@ ABSL_FLAG(std::vector<std::string>, sync, {bascule::plainest_scheme(/*on_device=
           "memmap:///data/slots?digest=off. A scheme that this build does not have gives a skipped row.");
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
-    "Which scenarios, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
+    "The scenarios to run, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
     "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, sweep, fleet. Default: all "
     "except "
     "the last seven, which need several GPUs, end workers, take long or start a thousand of them. "
     "docs/measurements/README.md says what each measures.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},
-          "Size of a slot. Targets hold for 1 GiB or more. A model that does not fit into memory beside its slots is "
-          "skipped, with the arithmetic.");
-ABSL_FLAG(int, tensors, 338, "Tensors of the model.");
+          "Size of a slot. Targets hold for 1 GiB or more. If model and slots do not fit into memory, the row is "
+          "skipped and shows the arithmetic.");
+ABSL_FLAG(int, tensors, 338, "Number of tensors of the model.");
 ABSL_FLAG(
     std::string, workers, "2",
     "Worker processes, 1 to 64. For fleet: sizes of fake fleets, 1 to 8192, as 256, or 64,256,1024 (the default), "
-    "or 8..1024, each twice the one before.");
-ABSL_FLAG(int, repeat, 50, "Counted turns of each row; rows that take milliseconds or less get ten times as many.");
+    "or 8..1024, which doubles at each step.");
+ABSL_FLAG(int, repeat, 50, "Counted turns per row; rows that take milliseconds or less get ten times as many.");
 ABSL_FLAG(uint64_t, seed, 1, "Seed of the weights, and of the resampling of --compare.");
-ABSL_FLAG(int, threads, 0, "Threads that pack, and that copy in the baselines; 0: one per core.");
+ABSL_FLAG(int, threads, 0, "Number of threads that pack, and that copy in the baselines; 0: one per core.");
 ABSL_FLAG(std::string, device, "",
-          "Where models lie: cpu or cuda:N. Default: cuda:0 if the scheme keeps its slots on a GPU, else cpu.");
+          "Device of the models: cpu or cuda:N. Default: cuda:0 if the scheme keeps its slots on a GPU, else cpu.");
 ABSL_FLAG(std::vector<std::string>, worker_device, {},
-          "Where workers read: cpu or cuda:N, or several, which workers take in turn. Default: as --device.");
+          "Device of the workers: cpu or cuda:N, or a list that the workers take in turn. Default: as --device.");
 ABSL_FLAG(bool, spin, false,
           "In send, send_cast and send_small the workers call commit() without pause, instead of sleeping until "
           "on_pending wakes them. Needs a core for each worker and one for the sender.");
 ABSL_FLAG(bool, quick, false,
-          "Every scenario in under a minute: 64 MiB, 10 turns, 500 versions. Other flags win over it.");
-ABSL_FLAG(bool, log, false, "Print what the sender logs, with the seconds since it began, to stderr.");
-ABSL_FLAG(bool, own_hosts, false,
-          "Each process is a host of its own to NCCL: the way between hosts, over the loopback, and any number of "
-          "workers on one GPU.");
+          "Every scenario in under a minute: 64 MiB, 10 turns, 500 versions. Other flags override it.");
+ABSL_FLAG(bool, log, false, "Print the sender's log to stderr, with the seconds since it began.");
+ABSL_FLAG(
+    bool, own_hosts, false,
+    "Make NCCL treat each process as a separate host: it uses the multi-host path, over loopback, with any number of "
+    "workers on one GPU.");
 ABSL_FLAG(std::string, folder, "",
-          "Folder for endpoints and for the files of the baselines, during the run; for memmap and durable on a disk. "
+          "Folder for endpoints and the baselines' files during the run; choose one on a disk for memmap and durable. "
           "Default: the system's folder for temporary files.");
 ABSL_FLAG(std::string, json, "", "Write machine, records and raw samples to this file.");
 ABSL_FLAG(std::string, html, "", "Write the results as one page that needs no network to this file.");
 ABSL_FLAG(std::vector<std::string>, from, {},
-          "Measure nothing: show these files of --json together, as a table and, with --html, as a page.");
+          "Measure nothing: show these files, written by --json, as one table and, with --html, one page.");
 ABSL_FLAG(std::vector<std::string>, compare, {},
-          "A.json B.json: measure nothing, and print B's medians over A's, record by record. Files of two machines are "
-          "refused.");
+          "A.json B.json: measure nothing; print the ratio of B's medians to A's for each record. Files from different "
+          "machines are refused.");
 
 namespace bascule::bench {
 namespace {
@@ -88,7 +89,8 @@ absl::Status check_scenarios(const std::vector<std::string>& names) {
   return absl::OkStatus();
 }
 
-// Whether the scheme and the options are known, and the folder is there. One that this build lacks is a skipped row.
+// OK if the scheme and its options are known, and the folder exists. A scheme that this build lacks gives a skipped
+// row.
 absl::Status check_scheme(const Sync& sync, std::string_view text) {
   std::error_code error;
   if (!sync.folder.empty() && !std::filesystem::is_directory(sync.folder, error))
@@ -97,7 +99,7 @@ absl::Status check_scheme(const Sync& sync, std::string_view text) {
   return absl::IsUnimplemented(status) ? absl::OkStatus() : annotate(status, cat("--sync=", text));
 }
 
-// --workers: of workers that are processes there is one number, and it is small.
+// --workers: for worker processes it is one small number.
 absl::Status take_workers(Options& options) {
   constexpr int kMostProcesses = 64, kMostFakes = 8192;
   const std::string text = absl::GetFlag(FLAGS_workers);

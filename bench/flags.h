@@ -1,4 +1,4 @@
-// The options of bascule-bench, out of its flags.
+// The options of bascule-bench, from its flags.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,7 +6,7 @@
 
 namespace bascule::bench {
 
-// From the flags, checked. INVALID_ARGUMENT says which flag, what it was and what would do.
+// The checked options. INVALID_ARGUMENT names the flag, its value and a valid one.
 absl::StatusOr<Options> options_from_flags();
 
 }  // namespace bascule::bench

@@ -18,7 +18,7 @@
 namespace bascule::bench {
 namespace {
 
-using Promise = std::shared_ptr<std::promise<absl::Status>>;  // what keeps it may outlive an error here
+using Promise = std::shared_ptr<std::promise<absl::Status>>;  // its holders may outlive an error here
 Promise make_promise() { return std::make_shared<std::promise<absl::Status>>(); }
 
 class FlatBroadcast final : public PlainCopy {
@@ -35,7 +35,7 @@ class FlatBroadcast final : public PlainCopy {
     BASCULE_TRY(nccl::read_environment(*library).status());
     nccl::UniqueId id;
     if (const nccl::Code drawn = library->get_unique_id(&id); drawn != nccl::Code::kSuccess)
-      return unavailable("draw an id of NCCL: ", library->error_string(drawn));
+      return unavailable("create an id of NCCL: ", library->error_string(drawn));
     const std::array<int, 2> devices = {device, peer};
     std::array<Promise, 2> joined = {make_promise(), make_promise()};
     for (int rank = 0; rank < 2; ++rank) {
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(const Context& co
                                                                bool in_pieces) {
   const int device = context.device, peer = context.worker_device;
   if (peer == kHost || device == peer)
-    return unimplemented("over nccl engines are on other GPUs: --device cuda:0 --worker-device cuda:1");
+    return unimplemented("over nccl, engines are on other GPUs: --device cuda:0 --worker-device cuda:1");
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
   return FlatBroadcast::make(device, peer, std::move(sizes), nccl::kCtas.in(endpoint).value_or(0),
                              in_pieces ? nccl::kPieceBytes : 0);

@@ -64,7 +64,7 @@ FleetProcess::FleetProcess(Process process) : process_(std::move(process)), pack
 absl::StatusOr<FleetProcess> FleetProcess::start(const std::string& endpoint, std::uint64_t tensors) {
   BASCULE_ASSIGN(Process process, Process::start({"fleet", endpoint, std::to_string(tensors)}, SOCK_SEQPACKET));
   FleetProcess fleet(std::move(process));
-  BASCULE_TRY(fleet.call({{"do", "nothing"}}).status());  // it is there
+  BASCULE_TRY(fleet.call({{"do", "nothing"}}).status());  // wait until it runs
   return fleet;
 }
 

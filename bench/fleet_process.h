@@ -1,4 +1,4 @@
-// A fake fleet as a process of its own, so that a sender's CPU and memory can be told from its workers'.
+// A fake fleet in a separate process, so that a sender's CPU and memory are measured without its workers.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ class FleetProcess {
   struct State {
     int welcomed = 0, serving = 0;  // `serving`: the newest version that any of them serves
     int lost = 0;
-    std::string why;  // the last one was lost
+    std::string why;  // why the last one was lost
   };
-  // `count` more workers at once; returns once all have greeted.
+  // Adds `count` workers at once; returns once all have greeted.
   absl::Status join(int count);
-  // How it is once `count` serve a version or are lost; none waited for: as it is now.
+  // The state once `count` workers serve a version or are lost; with 0, the state now.
   absl::StatusOr<State> settled(int count = 0);
   absl::Status kill_when_sealed();
 

@@ -67,7 +67,7 @@ Footprint footprint(const std::set<const void*>& slot_addresses) {
       return at >= begin && at < end;
     });
   });
-  print.descriptors = entries("/proc/self/fd") - 1;  // without the folder's own
+  print.descriptors = entries("/proc/self/fd") - 1;  // without the one for the folder
   print.threads = entries("/proc/self/task");
   return print;
 }

@@ -23,7 +23,7 @@ absl::Status checked(cudaError_t result, std::string_view call) {
 
 std::string memory_of(int device) { return device == kHost ? "pinned memory" : cat("GPU ", device); }
 
-// Makes `device` current, and the one of before again.
+// Makes `device` current, and restores the previous one.
 class Current {
  public:
   explicit Current(int device) {
@@ -126,7 +126,7 @@ class CudaGpu final : public Gpu {
 
   int device_ = 0;
   std::string name_;
-  std::shared_ptr<std::byte> found_;  // the first wrong element; and where read() might write
+  std::shared_ptr<std::byte> found_;  // the first wrong element; also the sink of read()
 };
 
 class DeviceCopy final : public PlainCopy {
@@ -186,7 +186,7 @@ class DeviceCopy final : public PlainCopy {
   std::string name_;
   int from_ = kHost, to_ = kHost;
   std::uint64_t bytes_ = 0;
-  std::shared_ptr<std::byte> source_, target_;  // the source where it is the host's
+  std::shared_ptr<std::byte> source_, target_;  // source_: only for the host
   cudaStream_t stream_ = nullptr;
   std::array<cudaEvent_t, 2> events_{};
 };

@@ -1,8 +1,7 @@
-// What the measurements do on a GPU beside the transport: memory for models, their content (content.h) made, read and
-// checked there, and the plain copies that serve as baselines. The same in a build without CUDA, where open() refuses.
-//
-// One thread at a time. What writes, reads or checks goes to the device's default stream, as a trainer's or an engine's
-// work would, and is waited for unless it says otherwise.
+// The measurements' own work on a GPU: memory for models, making, reading and checking their content (content.h), and
+// the plain copies that serve as baselines. In a build without CUDA, open() returns an error.
+// One thread at a time. Writes, reads and checks go to the device's default stream, like a trainer's or an engine's
+// work. Each call waits for its work unless it says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@
 
 namespace bascule::bench {
 
-// Elements of one tensor: the first one's word, the type that the trainer has them in, and that of the memory.
+// Elements of one tensor: the first element's word, the trainer's type, and the type in memory.
 struct Elements {
   std::uint32_t first_word = 0;
   std::uint64_t count = 0;
@@ -41,19 +40,19 @@ class Gpu {
   virtual absl::StatusOr<std::uint64_t> free_bytes() = 0;  // of the whole device
 
   virtual absl::Status write(const Elements& elements, std::byte* to) = 0;  // returns at once
-  // From here on, until wrong_element(): returns at once.
+  // Compares until wrong_element() is called; returns at once.
   virtual absl::Status compare(const Elements& elements, const std::byte* with) = 0;
-  // The number of an element that was not what it should be, of all that were compared; none: all were right.
+  // Returns the index of a wrong element among all that were compared; nullopt if all were right.
   virtual absl::StatusOr<std::optional<std::uint64_t>> wrong_element() = 0;
   virtual absl::Status read(const std::byte* data, std::uint64_t bytes) = 0;  // every byte, as a token reads weights
   virtual absl::Status wait() = 0;
 
-  // What register_model() takes, over pointers that follow where slots=1 moves them.
+  // The source for register_model(). Its pointers are updated when slots=1 moves the tensors.
   virtual std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors,
                                                std::shared_ptr<ParameterMemory> memory) = 0;
 };
 
-// Memory of a GPU, shared as slots are, and where a peer GPU sees it.
+// Memory of a GPU, shared like a slot, and its address on a peer GPU.
 struct SharedMemory {
   std::shared_ptr<std::byte> data;           // to be written by its own GPU
   std::shared_ptr<const std::byte> of_peer;  // to be read by the peer GPU
@@ -61,8 +60,8 @@ struct SharedMemory {
 // UNIMPLEMENTED: the GPU `peer` cannot reach memory of `device`.
 absl::StatusOr<SharedMemory> share_with_peer(int device, int peer, std::uint64_t bytes);
 
-// One cudaMemcpyAsync of `bytes` from memory of `from` to memory of `to`, by device events. What lies on the host is
-// pinned memory of the copy's own: run() passes over a source there.
+// One cudaMemcpyAsync of `bytes` from memory of `from` to memory of `to`, timed by device events. On the host it uses
+// its own pinned memory: run() ignores a source there.
 absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int from, int to, std::uint64_t bytes);
 
 }  // namespace bascule::bench

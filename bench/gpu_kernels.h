@@ -1,4 +1,4 @@
-// The kernels of gpu.h. Addresses of the device that is current, whose default stream they go to.
+// The kernels of gpu.h. They run on the current device's default stream, and addresses are that device's.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 namespace bascule::bench {
 
 void launch_write(std::uint32_t first_word, std::uint64_t count, DType trainer, DType memory, std::byte* to);
-// Lowers *wrong to the number of the first element that is wrong.
+// Lowers *wrong to the index of the first wrong element.
 void launch_compare(std::uint32_t first_word, std::uint64_t count, DType trainer, DType memory, const std::byte* with,
                     unsigned long long* wrong);
-// Reads 16 bytes at a time, what is left of them not at all; `data` is aligned to them.
+// Reads 16 bytes at a time and skips a shorter rest; `data` is aligned to 16 bytes.
 void launch_read(const std::byte* data, std::uint64_t bytes, unsigned* sink);
 
 }  // namespace bascule::bench

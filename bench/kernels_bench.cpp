@@ -1,12 +1,10 @@
-// bascule-bench-kernels: pack, unpack, cast and digest beside a threaded memcpy, into or out of a memfd as the slots
-// are.
+// bascule-bench-kernels: pack, unpack, cast and digest compared with a threaded memcpy, to or from a memfd like a slot.
 //
 //   bascule-bench-kernels --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
 //       --benchmark_report_aggregates_only=true
-//
-// bytes_per_second counts every byte read and every byte written once, so that rows compare whatever they cast: a row's
-// rate over memcpy's is its share of what the machine can do. Interleaving puts the rows in turns; compare medians. The
-// CPU column is the time of all threads: where other programs run as well, it says more than the wall's.
+// bytes_per_second counts every byte read and every byte written once, so that rows with different casts compare: a
+// row's rate over memcpy's is its share of the machine's rate. Interleaving alternates the rows; compare medians. The
+// CPU column is the time of all threads; if other programs run, it says more than wall-clock time.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,7 +41,7 @@ struct Memory {
   }
 };
 
-// What all rows share: made once, since populating takes longer than measuring.
+// Shared by all rows and made once, since populating takes longer than measuring.
 struct Fixture {
   Memory source{2 * kSlotBytes, false};  // random: F32 needs twice the bytes of the slot's BF16
   Memory slot{kSlotBytes, true};
@@ -55,7 +53,7 @@ struct Fixture {
       const std::uint64_t word = random() & 0xbfffffffbfffffff;  // as floats: no NaN, no infinity
       std::memcpy(source.data + i, &word, 8);
     }
-    std::memcpy(slot.data, source.data, kSlotBytes);  // for those that only read it
+    std::memcpy(slot.data, source.data, kSlotBytes);  // for rows that only read it
   }
 };
 
@@ -77,12 +75,12 @@ void copy(benchmark::State& state) {
   report(state, each * tasks, each * tasks);
 }
 
-// `tensors` runs that fill `slot_bytes` of a slot, one after the other on both sides.
+// `tensors` runs that fill `slot_bytes` of a slot, consecutive on both sides.
 std::vector<Segment> runs(DType tensor, DType slot, std::size_t tensors, std::size_t slot_bytes) {
   return bascule::bench::segment_runs(tensor, slot, tensors, slot_bytes / size_of(slot) / tensors);
 }
 
-// Where the tensors of `segments` lie, one after the other from `base`.
+// The addresses of the tensors of `segments`, consecutive from `base`.
 template <typename Byte>
 std::vector<Byte*> addresses(const std::vector<Segment>& segments, Byte* base) {
   std::vector<Byte*> all;
@@ -112,7 +110,7 @@ void pack(benchmark::State& state, DType from, DType to, std::size_t tensors, st
   report(state, segments);
 }
 
-// The other way round: the slot's memfd is read, the sources are the targets.
+// The reverse: reads the slot's memfd and writes the sources.
 void unpack(benchmark::State& state, DType from, DType to, std::size_t tensors, bool digest) {
   Fixture& f = fixture();
   const std::vector<Segment> segments = runs(to, from, tensors, kSlotBytes);
@@ -122,7 +120,7 @@ void unpack(benchmark::State& state, DType from, DType to, std::size_t tensors, 
   report(state, segments);
 }
 
-// Half of the columns of every matrix, as a tensor-parallel rank reads those that it splits by columns.
+// Half of the columns of every matrix, as a tensor-parallel rank reads matrices that it splits by columns.
 void unpack_columns(benchmark::State& state) {
   Fixture& f = fixture();
   constexpr std::int64_t kWidth = 4096, kRows = kSlotBytes / 2 / 64 / kWidth;

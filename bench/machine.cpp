@@ -23,7 +23,7 @@ std::string first_line(const std::string& path) {
   return line.empty() ? kUnknown : line;
 }
 
-// The value of the first line "key: value" of a file of the kernel's.
+// The value of the first line "key: value" of a kernel file.
 std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -89,7 +89,7 @@ std::string Machine::difference(const Machine& other) const {
       return found == machine.facts.end() ? std::string(kUnknown) : found->second;
     };
     const bool both = facts.contains(fact) && other.facts.contains(fact);
-    if (value(*this) != value(other) && (both || fact != "gpu"))  // where one run used none, it may be the same machine
+    if (value(*this) != value(other) && (both || fact != "gpu"))  // if one run used no GPU, it may be the same machine
       text += cat(text.empty() ? "" : "; ", fact, ": ", value(*this), " and ", value(other));
   };
   for (const char* fact : {"cpu", "cores", "kernel", "shmem_enabled", "governor", "gpu"}) compare(fact);

@@ -33,7 +33,7 @@ using namespace bascule::bench;
 const bascule::ProgramInfo kProgram{
     .name = "bascule-bench",
     .summary =
-        "measures sends from this process to worker processes, in turns with the plainest code that moves the\n"
+        "measures sends from this process to worker processes, alternating with the simplest code that moves the\n"
         "same bytes (the baseline), and prints the ratio of the two times. Workers check every byte that they serve.\n"
         "docs/measurements/README.md says what each scenario measures and how to read the tables."};
 
@@ -73,7 +73,7 @@ absl::Status compare_files(const Options& options) {
 }
 
 absl::Status show(const Options& options, const Results& results) {
-  // Files first: what was measured is kept, whatever becomes of stdout.
+  // Files first: the results are kept even if stdout fails.
   if (!options.json.empty()) BASCULE_TRY(bascule::write_output(options.json, to_json(results)));
   if (!options.html.empty()) BASCULE_TRY(bascule::write_output(options.html, page_of(results)));
   BASCULE_TRY(bascule::print(shown(results)));
@@ -98,7 +98,7 @@ void remove_what_others_left(const Options& options) {
   parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
   for (const std::filesystem::path& parent : parents)
     for (const std::filesystem::path& folder : remove_left_behind(parent))
-      std::fprintf(stderr, "bascule-bench: removed %s, which a run that was killed left behind\n", folder.c_str());
+      std::fprintf(stderr, "bascule-bench: removed %s, which a killed run had left\n", folder.c_str());
 }
 
 absl::Status show_files(const Options& options) {
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   bascule::let_writes_fail();
   bascule::raise_descriptor_limit();
   std::vector<std::string> words(argv, argv + argc);
-  // The roles that the driver starts, and what top calls them.
+  // The roles that the driver starts, with their names in top.
   if (argc > 1 && words[1] == "worker") {
     ::prctl(PR_SET_NAME, "bench-worker");
     return run_worker({words.begin() + 2, words.end()});
@@ -140,7 +140,7 @@ int main(int argc, char** argv) {
   options->command = command;
   if (!options->compare.empty() || !options->from.empty()) {
     const absl::Status shown = show_files(*options);
-    if (absl::IsInvalidArgument(shown)) bascule::refuse(kProgram, shown);  // of the files that were named
+    if (absl::IsInvalidArgument(shown)) bascule::refuse(kProgram, shown);  // an error in the named files
     return exit_status(shown);
   }
   remove_what_others_left(*options);

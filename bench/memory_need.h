@@ -1,4 +1,4 @@
-// Whether what a scenario wants fits into memory, with the arithmetic that a person can follow.
+// Checks whether a scenario fits into memory, and shows the arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Need {
   std::uint64_t count = 1, bytes = 0;  // each
 };
 
-// OK where the sum leaves a sixteenth of `available_bytes`. RESOURCE_EXHAUSTED, as "1 model of 4.0 GiB + 2 slots of 4.0
+// OK if the sum leaves a sixteenth of `available_bytes`. RESOURCE_EXHAUSTED, as "1 model of 4.0 GiB + 2 slots of 4.0
 // GiB = 12.0 GiB; 10.0 GiB are available, of which 640.0 MiB are left alone".
 absl::Status check_fits(const std::vector<Need>& needs, std::uint64_t available_bytes);
 

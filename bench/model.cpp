@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape) {
     }
     shares += share.back();
   }
-  // One element each, the rest by shares, a decoder's in whole multiples of 64, as widths are; what rounding leaves
+  // Each gets one element, and the rest by shares, in multiples of 64 for a decoder, like widths. The rounding rest
   // goes to the first.
   const std::uint64_t rest = elements - shape.tensors;
   std::uint64_t given = 0;

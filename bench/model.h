@@ -1,5 +1,4 @@
-// A model to be sent: tensors as a trainer holds them, in host memory or on a GPU, whose content is made anew at every
-// step.
+// A model to be sent: a trainer's tensors, in host memory or on a GPU, with new content at every step.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,8 @@ struct ModelShape {
   std::uint64_t bytes = 0;
   std::uint64_t tensors = 0;
   DType dtype = DType::kBF16;  // F32 or BF16
-  // Decoder: twelve tensors a layer in the proportions of a 1.5-billion-parameter decoder, norms and biases among them,
-  // and an embedding. Equal: all of one size.
+  // Decoder: twelve tensors per layer in the proportions of a 1.5-billion-parameter decoder, including norms and
+  // biases, and an embedding. Equal: all of one size.
   enum class Kind { kDecoder, kEqual } kind = Kind::kDecoder;
 };
 
@@ -34,29 +33,29 @@ struct TensorSize {
 };
 absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape);
 
-// A small model for what depends on the number of tensors alone.
+// A small model for measurements that depend only on the number of tensors.
 ModelShape fleet_model(std::uint64_t tensors);
-absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors);  // what its workers expect
+absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors);  // that its workers expect
 
 class Model {
  public:
-  // Allocates all of it, every page present; on `gpu`, where that is not null. `pool` outlives it.
+  // Allocates the model with every page present, on `gpu` if that is not null. `pool` outlives it.
   static absl::StatusOr<Model> make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool,
                                     std::shared_ptr<Gpu> gpu = nullptr);
 
-  // An optimizer's step: every element of every tensor is written. An error of a GPU.
+  // An optimizer's step: writes every element of every tensor. An error is the GPU's.
   absl::Status step(std::uint64_t generation);
 
   const ModelShape& shape() const { return shape_; }
-  // As many bytes as the tensors have, from where the first one lies: what a flat copy reads.
+  // The bytes that a flat copy reads: as many as the tensors have, starting at the first tensor.
   std::span<const std::byte> bytes() const { return {memory_.get(), shape_.bytes}; }
   Gpu* gpu() const { return gpu_.get(); }  // null: host memory
-  // Views into this model; once. With slots=1 the tensors move, and free_memory() gives back where they lay.
+  // Views into this model; call it once. With slots=1 the tensors move, and free_memory() frees their old memory.
   std::unique_ptr<TensorSource> source();
   void free_memory() { memory_.reset(); }
 
  private:
-  struct Piece {  // that one thread writes at a time
+  struct Piece {  // written by one thread at a time
     std::size_t tensor = 0;
     std::uint64_t begin = 0, count = 0;  // elements of the tensor
   };
@@ -66,9 +65,9 @@ class Model {
   kernels::ThreadPool* pool_ = nullptr;
   std::shared_ptr<Gpu> gpu_;
   std::shared_ptr<std::byte> memory_;
-  std::shared_ptr<ParameterMemory> moved_ = std::make_shared<ParameterMemory>();  // with slots=1 they lie there
+  std::shared_ptr<ParameterMemory> moved_ = std::make_shared<ParameterMemory>();  // the tensors' memory with slots=1
   std::vector<TensorSize> sizes_;
-  std::vector<void*> tensors_;  // where each lies
+  std::vector<void*> tensors_;  // the address of each
   std::vector<Piece> pieces_;
 };
 

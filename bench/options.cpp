@@ -13,12 +13,12 @@
 namespace bascule::bench {
 namespace {
 
-// A machine that is busy with other things makes figures worse, and is no reason to evict a worker.
+// A busy machine makes figures worse, but is no reason to evict a worker.
 constexpr std::array<std::string_view, 3> kPatience = {"timeout=2m", "flip_timeout=1m", "suspect_after=1m"};
 
 std::string_view name_of_option(std::string_view option) { return option.substr(0, option.find('=')); }
 
-// The pieces of a query that are not called `name`.
+// The query without the option `name`.
 std::string without(std::string_view query, std::string_view name) {
   std::string rest;
   while (!query.empty()) {

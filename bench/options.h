@@ -1,4 +1,4 @@
-// What the command line asks for.
+// The options of the command line.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,9 @@
 
 namespace bascule::bench {
 
-// An entry of --sync: a scheme ("shm"), or an endpoint whose folder and options are taken
-// ("memmap:///data/slots?digest=off").
+// An entry of --sync: a scheme ("shm"), or an endpoint with folder and options ("memmap:///data/slots?digest=off").
 struct Sync {
-  std::string scheme, folder, query;  // the folder is empty where the bench chooses one
+  std::string scheme, folder, query;  // folder: empty if the bench chooses one
   // The endpoint in `folder`, with `option` ("digest=always", or nothing) instead of the query's of the same name.
   std::string endpoint(const std::filesystem::path& folder, std::string_view option) const;
 };
@@ -24,7 +23,7 @@ absl::StatusOr<Sync> parse_sync(std::string_view text);
 // "cpu": kHost; "cuda:2": 2; "cuda": 0. INVALID_ARGUMENT: anything else.
 absl::StatusOr<int> parse_device(std::string_view text);
 
-// "64": one number; "8,64": several; "8..1024": from 8 on, doubled, up to 1024. In rising order, each once.
+// "64": one number; "8,64": several; "8..1024": 8, doubled up to 1024. In rising order, without duplicates.
 // INVALID_ARGUMENT: anything else.
 absl::StatusOr<std::vector<int>> parse_counts(std::string_view text);
 
@@ -38,7 +37,7 @@ struct Options {
   int repeat = 50;
   std::uint64_t seed = 1;
   int threads = 0;                  // of the sender and of the baselines; never 0 once checked
-  std::optional<int> device;        // of models; kHost or a GPU; none: what suits the scheme
+  std::optional<int> device;        // of models; kHost or a GPU; nullopt: suits the scheme
   std::vector<int> worker_devices;  // of workers, in turn; empty: as models
   bool spin = false;
   bool quick = false;
@@ -50,9 +49,9 @@ struct Options {
   std::vector<std::string> compare;  // two files, or none
   std::string command;               // as it was typed
 
-  // Where the endpoints of each of `sync` lie.
+  // The parent folders of the endpoints of each `sync`.
   std::vector<std::filesystem::path> parents() const;
-  // Repeats of what takes micro- to milliseconds.
+  // Repeats of rows that take micro- to milliseconds.
   int small_repeat() const { return 10 * repeat; }
 };
 

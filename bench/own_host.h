@@ -1,10 +1,10 @@
-// Processes that are hosts of their own to NCCL, on one machine (--own-hosts): ranks reach each other as between hosts,
-// by sockets over the loopback, and one GPU is enough for all of them. schemes/nccl/README.md names the variables.
+// Makes NCCL treat each process as a separate host (--own-hosts): ranks on one machine connect as between hosts, by
+// sockets over loopback, and can share one GPU. schemes/nccl/README.md names the variables.
 #pragma once
 
 namespace bascule::bench {
 
-// Before the process's first call of NCCL.
+// Call it before the process's first NCCL call.
 void be_own_host();
 
 // The same in a process that the driver started, if the driver is one.

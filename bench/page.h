@@ -1,4 +1,4 @@
-// The results as one page for a browser: it holds its own style, code and data, and asks for nothing else.
+// The results as one page for a browser, with its style, code and data inside.
 #pragma once
 
 #include <string>

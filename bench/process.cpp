@@ -78,7 +78,7 @@ absl::StatusOr<Process> Process::start(std::vector<std::string> arguments, int t
 Process::Process(Process&& other) noexcept : pid_(std::exchange(other.pid_, -1)), socket_(std::move(other.socket_)) {}
 
 Process& Process::operator=(Process&& other) noexcept {
-  std::swap(pid_, other.pid_);  // what this one held ends with `other`
+  std::swap(pid_, other.pid_);  // this one's old process ends with `other`
   std::swap(socket_, other.socket_);
   return *this;
 }

@@ -1,5 +1,5 @@
-// A process of this same program in another role ("bascule-bench worker …"), spoken to in packets of JSON over a
-// socket that is its stdin. It ends when the other end is gone.
+// A process of this program in another role ("bascule-bench worker …"). Its stdin is a socket for packets of JSON; it
+// ends when the other end is gone.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@
 
 namespace bascule::bench {
 
-// One end of a conversation in packets: SOCK_SEQPACKET keeps one message one message.
+// One end of a packet connection: SOCK_SEQPACKET keeps messages separate.
 class Packets {
  public:
   Packets() = default;
@@ -27,7 +27,7 @@ class Packets {
   absl::Status send(const nlohmann::json& message);
   // DEADLINE_EXCEEDED: nothing came; OUT_OF_RANGE: the other end is gone.
   absl::StatusOr<nlohmann::json> receive(Deadline deadline);
-  bool has_one() const;  // or the other end is gone: receive() would not wait
+  bool has_one() const;  // true if receive() would not wait: a message came, or the other end is gone
 
  private:
   UniqueFd socket_;
@@ -39,7 +39,7 @@ class Process {
   static absl::StatusOr<Process> start(std::vector<std::string> arguments, int type);
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
-  ~Process();  // hangs up; kills it where it does not end within a second
+  ~Process();  // hangs up; kills it if it does not end within a second
 
   pid_t pid() const { return pid_; }
   void kill();                                           // and waits until it is gone

@@ -1,5 +1,5 @@
-// What a run of bascule-bench leaves: records (times beside their baseline), counts (memory, descriptors, allocations),
-// and the machine that they were measured on. docs/measurements/README.md states the JSON.
+// The results of a bascule-bench run: records (times with their baseline), counts (memory, descriptors, allocations),
+// and the machine. docs/measurements/README.md states the JSON.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace bascule::bench {
 
 using Stages = std::map<std::string, double>;  // seconds by the stage's name
 
-// What we want of a record: a ratio of medians, or seconds at a percentile, of at most this.
+// A record's target: a ratio of medians, or seconds at a percentile, of at most this.
 struct Goal {
   enum class Of { kRatio, kP50Seconds, kP99Seconds };
   Of of = Of::kRatio;
@@ -29,20 +29,20 @@ struct Record {
   std::uint64_t bytes = 0;  // payload, counted once
   std::uint64_t tensors = 0, workers = 0;
   std::string device = "cpu";
-  std::vector<double> ours_seconds;  // as they came
+  std::vector<double> ours_seconds;  // in the order measured
   std::string baseline_name;
   std::vector<double> baseline_seconds;
   std::map<std::string, std::vector<double>> stages;  // of ours, in seconds
   std::optional<Goal> target;
-  std::string note;     // what a reader must know of the row
-  std::string skipped;  // why nothing was measured; empty: it was
+  std::string note;     // what a reader must know about the row
+  std::string skipped;  // why nothing was measured; empty if it was
 
-  std::optional<double> ratio() const;  // ours p50 over the baseline's
-  std::optional<bool> met() const;      // none without a target
+  std::optional<double> ratio() const;  // ours: p50 over the baseline's
+  std::optional<bool> met() const;      // nullopt without a target
 };
 
 struct Count {
-  std::string scheme{}, what{}, unit{};  // "bytes", or what is counted
+  std::string scheme{}, what{}, unit{};  // "bytes", or the things counted
   double found = 0;
   std::optional<double> at_most{};
   std::string note{}, skipped{};
@@ -59,7 +59,7 @@ struct Results {
 };
 
 std::string to_json(const Results& results);
-// INVALID_ARGUMENT says where `text` is not what to_json writes. Keys that are not known are passed over.
+// INVALID_ARGUMENT says where `text` differs from the format of to_json. Unknown keys are ignored.
 absl::StatusOr<Results> results_from_json(std::string_view text);
 absl::StatusOr<Results> read_results(const std::string& file);  // the error names the file
 

@@ -15,7 +15,7 @@ Stages stages_of(const SendReport& report, double seconds) {
   double ack = 0;
   for (const WorkerReport& worker : report.workers) ack = std::max(ack, worker.seconds);
   ack = std::min(ack, report.seconds.commit);
-  // The disk is waited for beside the acks: what lies behind the last ack is its own.
+  // The wait for the disk overlaps the acks; only the time after the last ack is its own.
   const double persist = std::min(report.seconds.persist, report.seconds.commit - ack);
   Stages stages = {{"wait", report.seconds.wait},
                    {"pack", report.seconds.pack},
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
 absl::Status Rig::start_worker(const Context& context, const RigOptions& options) {
   const std::vector<int>& devices = context.options.worker_devices;
   int device = devices.empty() ? context.worker_device : devices[workers_.size() % devices.size()];
-  if (!left_devices_.empty()) {  // that of the worker whose place it takes
+  if (!left_devices_.empty()) {  // the device of the worker that it replaces
     device = left_devices_.back();
     left_devices_.pop_back();
   }
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<nlohmann::json>> Rig::ask_all(const nlohmann::json& q
 absl::Status Rig::check() { return ask_all({{"do", "check"}, {"generation", generation_}}).status(); }
 
 absl::StatusOr<Footprint> Rig::footprint_now() {
-  // A loan says where a slot lies. The free one is the other after each send.
+  // A loan gives a slot's address. After each send the other slot is free.
   for (int i = 0; i < 2; ++i) {
     {
       BASCULE_ASSIGN(const WritableSlot slot, sender_->loan());

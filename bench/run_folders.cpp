@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "bascule-bench-";
 constexpr const char* kLock = "run.lock";
 
-// The lock of a new folder. It gets its name once it is taken, so that nobody finds it free. None where the file system
-// has no locks: then nobody removes the folder but its run.
+// The lock of a new folder. It gets its name once it is locked, so that no other run finds it free. An empty descriptor
+// if the file system has no locks: then only its own run removes the folder.
 UniqueFd lock_new(const fs::path& folder) {
   const fs::path unnamed = folder / "run.lock.new", named = folder / kLock;
   UniqueFd fd(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -42,7 +42,7 @@ bool is_own(int fd, mode_t kind) {
   return ::fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == kind && status.st_uid == ::geteuid();
 }
 
-// The lock of a folder that a run has left behind; nothing for any other.
+// The lock of a folder that a dead run has left; an empty descriptor for any other.
 UniqueFd lock_of_dead(const fs::path& path) {
   const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder || !is_own(folder.get(), S_IFDIR)) return {};
@@ -51,7 +51,7 @@ UniqueFd lock_of_dead(const fs::path& path) {
   return lock;
 }
 
-// The lock goes last: where this is interrupted, the next run goes on.
+// Removes the lock last: if this is interrupted, the next run continues.
 void remove_folder(const fs::path& folder) {
   std::error_code error, ignored;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))

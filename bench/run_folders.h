@@ -1,5 +1,5 @@
-// The folders of a run: one in each place where its endpoints lie, locked as long as any process of the run may use
-// them. What a run that was killed left behind is removed by the next one in the same place.
+// The folders of a run: one in each parent folder of its endpoints, locked as long as any process of the run may use
+// them. The next run in the same place removes the folders of a killed run.
 //
 //   bascule-bench-XXXXXX/   run.lock   the endpoints and files of the run
 #pragma once
@@ -14,12 +14,12 @@ namespace bascule::bench {
 
 class RunFolders {
  public:
-  // An empty folder of the run's own in each of `parents`. None is left where one cannot be made. A process that is
-  // forked from this one keeps the locks, one that is started does not.
+  // Makes an empty folder for the run in each of `parents`, or none if one cannot be made. A forked process keeps the
+  // locks; a started one does not.
   static absl::StatusOr<RunFolders> make(const std::vector<std::filesystem::path>& parents);
 
   const std::vector<std::filesystem::path>& paths() const { return paths_; }
-  void remove() const;  // with all that lies in them
+  void remove() const;  // with their contents
 
  private:
   std::vector<std::filesystem::path> paths_;
@@ -27,7 +27,7 @@ class RunFolders {
 };
 
 // Removes the run folders in `parent` that belong to this user and whose lock no process holds; returns them. One
-// without a lock is left alone: nothing tells whether it is in use.
+// without a lock is left alone, since it may be in use.
 std::vector<std::filesystem::path> remove_left_behind(const std::filesystem::path& parent);
 
 }  // namespace bascule::bench

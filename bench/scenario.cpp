@@ -32,7 +32,7 @@ constexpr std::array<Scenario, 19> kScenarios = {{
     {"throughput", "steps of engines while a version comes each second, over steps while none comes", false,
      run_throughput},
     {"sweep", "sends of 1 MB to 4 GiB, of 1 to 10,000 tensors, to 1 to 8 workers", false, run_sweep},
-    {"fleet", "what a thousand workers, all fakes, cost the sender: sends, joins, a death, memory", false,
+    {"fleet", "cost of a thousand fake workers to the sender: sends, joins, a death, memory", false,
      run_fleet_scenario},
 }};
 

@@ -1,4 +1,4 @@
-// A scenario: one thing that is measured. Each has a file in scenarios/ and a line in the table of scenario.cpp.
+// A scenario: one measurement. Each has a file in scenarios/ and a line in the table of scenario.cpp.
 #pragma once
 
 #include <filesystem>
@@ -20,21 +20,21 @@ struct Context {
   const Options& options;
   const Sync& sync;
   kernels::ThreadPool& pool;     // fills models, runs the baselines
-  int device = kHost;            // where models lie
-  int worker_device = kHost;     // where workers read, or the first of them
-  bool slots_on_gpu = false;     // of the scheme's senders: where models lie
+  int device = kHost;            // of models
+  int worker_device = kHost;     // of workers, or of the first
+  bool slots_on_gpu = false;     // the scheme keeps slots with the models
   std::shared_ptr<Gpu> gpu;      // of `device`; null: host memory
   std::filesystem::path folder;  // for endpoints and the baselines' files; removed at the end
   std::function<void(std::string_view)> progress;
   Results& results;
 
-  int endpoints = 0;  // made so far: each gets a folder of its own
+  int endpoints = 0;  // made so far; each gets a separate folder
 };
 
 struct Scenario {
   std::string_view name, what;
   bool by_default = true;
-  // Adds records and counts to the results. An error ends the whole run: what cannot be had is a skipped row.
+  // Adds records and counts to the results. An error ends the whole run; unavailable resources give a skipped row.
   absl::Status (*run)(Context&) = nullptr;
 };
 
@@ -60,18 +60,18 @@ absl::Status run_throughput(Context&);
 absl::Status run_sweep(Context&);
 absl::Status run_fleet_scenario(Context&);
 
-// Fills `record` by `measure`, gives it its target, and adds it to the results. What the machine or this version cannot
-// do (RESOURCE_EXHAUSTED, UNIMPLEMENTED, NOT_FOUND, INVALID_ARGUMENT) makes it a skipped row that says why.
+// Fills `record` by `measure`, gives it its target, and adds it to the results. If the machine or this version cannot
+// do it (RESOURCE_EXHAUSTED, UNIMPLEMENTED, NOT_FOUND, INVALID_ARGUMENT), it becomes a skipped row that says why.
 absl::Status measure(Context& context, Record record, const std::function<absl::Status(Record&)>& measure);
-// The same for counts, `what` standing in for all of them where they are skipped.
+// The same for counts; if they are skipped, `what` names all of them.
 absl::Status count(Context& context, std::string_view what, const std::function<absl::Status()>& measure);
 
-// A record of this scenario, its sizes yet to be filled in.
+// A record of this scenario, without sizes.
 Record record_of(const Context& context, std::string_view scenario);
 // The same with the sizes of the command line.
 Record record_as_asked(const Context& context, std::string_view scenario, std::string_view baseline_name);
 
-// More busy threads than cores: the note says so, and the row carries no target.
+// If there are more busy threads than cores, adds a note and drops the row's target.
 void note_busy_threads(Record& record, int busy_threads);
 
 }  // namespace bascule::bench

@@ -9,7 +9,7 @@
 
 namespace bascule::bench {
 
-// `tensors` runs of `elements` each, one after the other in the slot.
+// `tensors` runs of `elements` each, consecutive in the slot.
 inline std::vector<kernels::Segment> segment_runs(DType tensor, DType slot, std::uint64_t tensors,
                                                   std::uint64_t elements) {
   std::vector<kernels::Segment> segments(tensors);

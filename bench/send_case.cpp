@@ -25,11 +25,11 @@ absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint
     return annotate(check_fits({one_model, slots, target}, free), where);
   }
   if (!context.gpu) return check_fits({one_model, slots, target}, available_memory_bytes());
-  // The sender packs into a slot of its own there, and each worker on the same GPU keeps two.
+  // The sender packs into its own slot there, and each worker on the same GPU keeps two.
   const std::uint64_t there = context.worker_device == context.device ? 2 * std::uint64_t(workers) : 0;
   BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
   BASCULE_TRY(annotate(
-      check_fits({one_model, {.what = "slots beside those of the host", .count = 1 + there, .bytes = slot_bytes}},
+      check_fits({one_model, {.what = "slots besides the host's slots", .count = 1 + there, .bytes = slot_bytes}},
                  free),
       where));
   return check_fits({slots, target}, available_memory_bytes());
@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
     return std::make_unique<FlatCopy>(std::move(copy));
   }
   if (broadcasts(context.sync.scheme)) return make_flat_broadcast(context, {bytes});
-  // Through slots on the host there are two ways, which can be gone at once.
+  // Slots on the host need two copies, which can overlap.
   const bool one_way = from != kHost && !context.slots_on_gpu;
   return make_device_copy(from, one_way ? kHost : to, bytes);
 }
@@ -90,7 +90,7 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
         },
         [&]() -> absl::StatusOr<double> {
           copy->settle();
-          BASCULE_TRY(rig->step());  // the source is as warm as it was for ours
+          BASCULE_TRY(rig->step());  // the source is as warm as for our turn
           return copy->run(rig->model().bytes());
         });
   }));

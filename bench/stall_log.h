@@ -1,12 +1,10 @@
-// The engine's stall at a flip, from its token boundaries: what commit() took and what the step after it lost to first
-// touches, against steps that follow.
+// An engine's stall at a flip, measured at its token boundaries: the time of commit(), and the time that the next step
+// lost to first touches, compared with later steps.
 //
 //   boundary   flip    1 … 8      9
 //   step       first   baseline   ordinary
-//
-// A stall is the time inside commit() plus what the step after it lost: the time beyond the median of the baseline's
-// steps, or nothing where it took less. The ordinary boundary after the baseline gives the same number where there was
-// no flip: the noise of the machine.
+// A stall is the time inside commit() plus the time by which the next step exceeded the median of the baseline's steps,
+// if it did. The ordinary boundary after the baseline gives the same number without a flip: the machine's noise.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +18,11 @@ struct Elapsed {  // of one thread
 
 struct Boundary {
   bool flipped = false;
-  Elapsed commit, step;  // inside commit(), and of the step behind it
+  Elapsed commit, step;  // inside commit(), and of the step after it
 };
 
 struct Stall {
-  Elapsed commit, lost;  // inside commit(), and by the step after it
+  Elapsed commit, lost;  // inside commit(), and in the step after it
 };
 
 class StallLog {

@@ -1,4 +1,4 @@
-// What is said of repeated measurements: percentiles, and how far a ratio of two medians can be trusted.
+// Statistics of repeated measurements: percentiles, and the confidence interval of a ratio of medians.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ Summary summarise(std::span<const double> values);
 struct Interval {
   double low = 0, high = 0;
 };
-// Where median(above) / median(below) lies in 95 of 100 resamplings with replacement, `seed` choosing them.
+// The interval of median(above) / median(below) in 95 of 100 resamplings with replacement, chosen by `seed`.
 Interval ratio_of_medians(std::span<const double> above, std::span<const double> below, std::uint64_t seed);
 
 }  // namespace bascule::bench

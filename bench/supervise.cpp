@@ -15,7 +15,7 @@
 namespace bascule::bench {
 namespace {
 
-// Takes note of every child that has ended; `status` is that of `child`. False: there is none any more.
+// Reaps every child that has ended, and sets `status` when `child` has. Returns false if no child is left.
 bool reap(pid_t child, int& status, int options) {
   int ended_by = 0;
   pid_t ended = 0;
@@ -42,7 +42,7 @@ int supervise(const RunFolders& folders, const std::function<int()>& work) {
   sigaddset(&heard, SIGCHLD);
   for (const int signal : stop_signals()) sigaddset(&heard, signal);
   ::sigprocmask(SIG_BLOCK, &heard, &before);
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // the workers' end is waited for as well
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that it can also wait for the workers
   const pid_t self = ::getpid(), child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,5 +1,4 @@
-// A run that leaves no files behind, whatever ends it: the work is done in a child process, and this one stays to clean
-// up after it.
+// Makes sure that a run leaves no files, however it ends: a child process does the work, and this one cleans up.
 #pragma once
 
 #include <functional>
@@ -8,11 +7,11 @@
 
 namespace bascule::bench {
 
-// Calls `work` in a forked child and returns what it returned, once the child and all processes that it started are
-// gone and `folders` are removed with all that lies in them. Where the child crashed or was killed (as for memory) it
-// says so on stderr and returns 128 + the signal. SIGINT, SIGTERM and SIGHUP kill the child, and then end this process
-// by the same signal; those that the program was started to ignore are ignored. Call it while there is one thread.
-// SIGKILL of this process itself takes the child along, and leaves the folders to the next run.
+// Calls `work` in a forked child and returns its result, once the child and all processes that it started are gone and
+// `folders` are removed with their contents. If the child crashed or was killed (as for memory), it says so on stderr
+// and returns 128 + the signal. SIGINT, SIGTERM and SIGHUP kill the child and then end this process by the same signal,
+// unless they were ignored when the program started. Call it while there is one thread. SIGKILL of this process also
+// kills the child, and leaves the folders to the next run.
 int supervise(const RunFolders& folders, const std::function<int()>& work);
 
 }  // namespace bascule::bench

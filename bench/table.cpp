@@ -24,7 +24,7 @@ std::string size_of_record(const Record& record) {
   return text;
 }
 
-// The column is there where something was measured on a GPU.
+// Empty for the CPU, so that the column shows only if a GPU was measured.
 std::string shown_device(const Record& record) { return record.device == "cpu" ? "" : record.device; }
 
 std::string shown_target(const Goal& target) {

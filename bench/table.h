@@ -1,4 +1,4 @@
-// Results as a person reads them on a terminal; the tables are Markdown as well, so that docs/ can hold them.
+// Results as tables for a terminal; they are also Markdown, for use in docs/.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace bascule::bench {
 
-// Rows of cells, the first being the head; columns line up, counted in characters (UTF-8), and those of which every
-// cell is empty are left out.
+// A table of rows of cells; the first row is the head. Columns are aligned by characters (UTF-8); a column with only
+// empty cells is left out.
 std::string markdown_table(std::vector<std::vector<std::string>> rows);
 
 std::string two_decimals(double value);  // "1.07"
 
-// The machine, both tables, and behind them what must be known of single rows.
+// The machine, both tables, then notes on single rows.
 std::string shown(const Results& results);
 
 }  // namespace bascule::bench

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-// From where to where, by a record's device.
+// The path from trainer to engine, by a record's device.
 enum class Path { kHost, kSameGpu, kPeerGpu, kThroughHost };
 
 Path path_of(const Record& record) {
@@ -20,7 +20,7 @@ Path path_of(const Record& record) {
   return record.device.find(" to ") == std::string::npos ? Path::kSameGpu : Path::kPeerGpu;
 }
 
-// How a scheme's workers come to the bytes.
+// What a scheme's workers read.
 enum class Reads { kAny, kSlots, kOwnMemory };
 
 bool reads(std::string_view name, Reads how) {
@@ -29,7 +29,7 @@ bool reads(std::string_view name, Reads how) {
   return how == Reads::kSlots ? scheme->maps_once : scheme->to_own_memory;
 }
 
-// A row holds for records of at least so many bytes.
+// A row applies to records of at least so many bytes.
 struct Row {
   Path path;
   Reads reads;

@@ -1,5 +1,5 @@
-// What we want of each measurement, on two cores or more; docs/measurements/README.md says why. It depends on what the
-// registry knows of a record's scheme, never on its name, and holds also for schemes that this build lacks.
+// The targets of measurements on two cores or more; docs/measurements/README.md gives the reasons. They depend on the
+// registry's facts about a record's scheme, never on its name, and also hold for schemes that this build lacks.
 #pragma once
 
 #include <optional>
@@ -10,27 +10,27 @@
 
 namespace bascule::bench {
 
-// The target of `record` by its scheme, scenario and sizes; none where none was set.
+// The target of `record` by its scheme, scenario and sizes; nullopt if none is set.
 std::optional<Goal> target_of(const Record& record);
 
-// What the flat copy of a scheme's baseline writes into.
+// The memory that the flat copy of a scheme's baseline writes into.
 FlatCopy::Into slot_memory_of(std::string_view scheme);
 
-// Whether it brings versions to memory of each worker's own, as one broadcast does.
+// Returns true if it brings versions to each worker's own memory, like a broadcast.
 bool broadcasts(std::string_view scheme);
 
-inline constexpr double kMostBeyondSlotsBytes = 16 << 20;       // of a sender, and of a receiver that reads in place
-inline constexpr double kMostOfGpuBeyondSlotsBytes = 64 << 20;  // the same, of a GPU's memory beside the CUDA context
+inline constexpr double kMostBeyondSlotsBytes = 16 << 20;       // for a sender, and for a receiver that reads in place
+inline constexpr double kMostOfGpuBeyondSlotsBytes = 64 << 20;  // the same in GPU memory, without the CUDA context
 inline constexpr double kMostGrowthBytes = 1 << 20;  // over 10,000 versions: what an allocator may keep by chance
 
-// What a fleet may cost its sender.
-inline constexpr double kMostCpuOfSendMicroseconds = 40;    // a worker and send
-inline constexpr double kMostGrowthOfSend = 1.2;            // of that, from 64 workers to a thousand
+// The most that a fleet may cost its sender.
+inline constexpr double kMostCpuOfSendMicroseconds = 40;    // per worker and send
+inline constexpr double kMostGrowthOfSend = 1.2;            // from 64 workers to a thousand
 inline constexpr double kMostCpuOfJoinsMilliseconds = 500;  // 512 at once, 338 tensors
 inline constexpr double kMostMemoryOfWorkerBytes = 16 << 10;
 inline constexpr double kMostMemoryOfManyTensorsBytes = 64 << 10;  // 10,000
 inline constexpr double kMostOfDeathMilliseconds = 5;              // to the others, among 512
-inline constexpr double kMostHeartbeatPercent = 2;                 // of a core, for 1,024 a second
+inline constexpr double kMostHeartbeatPercent = 2;                 // of a core, for 1,024 per second
 inline constexpr double kMostOfFirstSendSeconds = 5;               // 24 workers, 100,000 tensors
 
 }  // namespace bascule::bench

@@ -1,4 +1,4 @@
-// Ours and its baseline in turns (ours, baseline, ours …), so that whatever else the machine does slows both.
+// Alternates ours and its baseline (ours, baseline, ours …), so that other work on the machine slows both.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace bascule::bench {
 
-inline constexpr int kWarmUps = 2;  // turns that are not counted: slots, caches and connections are new
+inline constexpr int kWarmUps = 2;  // turns that do not count: slots, caches and connections are new
 
 // Adds `repeat` samples of both to `record`. The baseline is called right after ours, and returns seconds.
 absl::Status take_turns(Context& context, Record& record, int repeat, const std::function<absl::StatusOr<Turn>()>& ours,

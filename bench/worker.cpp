@@ -73,7 +73,7 @@ class Engine {
         woken_(std::move(woken)),
         other_(options_.mode == WorkerMode::kStep && options_.device == kHost ? kOtherWords : 0, 1) {}
 
-  // Of an engine on a GPU, before connect(): its context, and what its steps read beside weights.
+  // For an engine on a GPU, before connect(): its context, and the other memory that its steps read.
   absl::Status open_gpu() {
     if (options_.device == kHost) return absl::OkStatus();
     BASCULE_ASSIGN(gpu_, Gpu::open(options_.device));
@@ -95,7 +95,7 @@ class Engine {
     receiver_.emplace(std::move(made));
     served_ = {};
     slots_.clear();
-    take(receiver_->commit());  // the greeting goes out
+    take(receiver_->commit());  // sends the greeting
     return absl::OkStatus();
   }
 
@@ -132,9 +132,9 @@ class Engine {
     if (!tensors.empty()) slots_.insert(tensors.front().data);
   }
 
-  // A token boundary, and with kStep a token.
+  // A token boundary and, with kStep, a token.
   void turn() {
-    constexpr int kSpins = 256;  // between two looks at the driver's socket
+    constexpr int kSpins = 256;  // between two checks of the driver's socket
     if (options_.mode == WorkerMode::kSpin) {
       for (int i = 0; i < kSpins; ++i) take(receiver_->commit());
       return;
@@ -157,7 +157,7 @@ class Engine {
     sink_ = sink_ + read_words(reinterpret_cast<const std::byte*>(other_.data()), other_.size());
   }
 
-  // What a token does with weights: reads every one. On a GPU they are read as the region that they are in a slot.
+  // Reads every weight, as a token does. On a GPU it reads them as one region of the slot.
   void read_weights(const Flip& flip) {
     const std::span<const TensorView> tensors = receiver_->weights(flip.slot).tensors();
     if (!gpu_) {
@@ -172,7 +172,7 @@ class Engine {
     if (gpu_error_.ok()) gpu_error_ = status;
   }
 
-  // None: the answer comes later.
+  // Returns nullopt if the answer comes later.
   std::optional<Json> answer(const Json& question) {
     const std::string what = question.value("do", "");
     absl::Status status;
@@ -196,7 +196,7 @@ class Engine {
                {"rest_pss", print.rest_pss},       {"rest_private_dirty", print.rest_private_dirty},
                {"descriptors", print.descriptors}, {"threads", print.threads}};
     } else if (what == "allocations") {
-      // Since it was asked last: a number of few digits, or the text itself would need one more allocation some day.
+      // Since the last request: a number of few digits, since the text of a long one would need another allocation.
       const std::uint64_t now = allocations().count;
       reply = {{"count", now - std::exchange(allocations_, now)}};
     } else if (what == "gpu_memory") {
@@ -241,13 +241,13 @@ class Engine {
   const UniqueFd woken_;
   std::optional<Receiver> receiver_;
   Flip served_;
-  std::set<const void*> slots_;          // an address in each slot that was served
+  std::set<const void*> slots_;          // an address in each served slot
   std::optional<std::size_t> settling_;  // steps until the driver is told
   StallLog stalls_;
   std::uint64_t steps_ = 0;           // since the driver last asked
   std::uint64_t allocations_ = 0;     // when the driver last asked
-  std::uint64_t flip_faults_ = 0;     // page faults of boundaries with a flip and the steps behind them
-  std::vector<std::uint64_t> other_;  // what a step reads beside weights
+  std::uint64_t flip_faults_ = 0;     // page faults of boundaries with a flip and the steps after them
+  std::vector<std::uint64_t> other_;  // what a step reads besides weights
   std::shared_ptr<Gpu> gpu_;          // null: reads host memory
   std::shared_ptr<std::byte> other_on_gpu_;
   std::uint64_t free_at_first_ = 0;  // of the GPU's memory, before it connected
@@ -270,7 +270,7 @@ std::vector<std::string> command_line(const WorkerOptions& options) {
 }
 
 int run_worker(const std::vector<std::string>& arguments) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // in the middle of a long answer, too
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // even during a long answer
   WorkerOptions options;
   const auto mode = arguments.size() == 8 ? std::find(kModes.begin(), kModes.end(), arguments[6]) : kModes.end();
   if (mode == kModes.end() || !absl::SimpleAtoi(arguments[2], &options.seed) || !dtype_named(arguments[3]) ||

@@ -1,9 +1,9 @@
-// A worker of the measurements, as a process: an engine's end that reads in place.
+// A worker process of the measurements: an engine that reads in place.
 //
 // It polls commit() as an engine would. An idle engine sleeps until on_pending wakes it (an eventfd that its one loop
-// polls beside the driver's socket). A stepping engine does so again and again: it reads memory of its own, as
-// attention reads its cache, so that weights are cold whether there was a flip or not; calls commit(), a token
-// boundary; and reads all the weights that it serves. A spinning one calls commit() without pause.
+// polls beside the driver's socket). A stepping engine repeats three things: it reads its own memory, as attention
+// reads its cache, so that weights are cold with or without a flip; it calls commit(), a token boundary; and it reads
+// all the weights that it serves. A spinning engine calls commit() without pause.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class WorkerMode { kIdle, kStep, kSpin };
 struct WorkerOptions {
   std::string endpoint{}, name{};
   std::uint64_t seed = 0;
-  DType trainer_dtype = DType::kBF16;    // of the tensors before they were cast
+  DType trainer_dtype = DType::kBF16;    // of the tensors before the cast
   std::uint64_t tensors = 0, bytes = 0;  // that a version must have
   int device = kHost;                    // where it reads
   WorkerMode mode = WorkerMode::kIdle;
@@ -41,7 +41,7 @@ class Worker {
   const std::string& name() const { return name_; }
   pid_t pid() const { return process_.pid(); }
   void kill() { process_.kill(); }
-  // In two halves, so that several workers work at once. An error names the worker.
+  // A call in two halves, so that several workers work at once. An error names the worker.
   absl::Status ask(const nlohmann::json& question);
   absl::StatusOr<nlohmann::json> answer();
   bool has_answered() const { return packets_.has_one(); }

@@ -1,11 +1,11 @@
-"""TorchRL's double buffer and Bascule from Python, in turns: from the trainer's call until the same bytes lie in the
-engine's own tensors, in another process.
+"""Alternates TorchRL's double buffer and Bascule from Python, and times each from the trainer's call until the same bytes
+are in the engine's own tensors, in another process.
 
     python bench/alternatives/double_buffer.py [MiB]        with bascule, torch, torchrl 0.14 and tensordict installed
 
-All copy into the same parameters; none runs a loader. The double buffer has no word that a version is there, so its
-engine is told by a queue, at once. Bascule is there twice: by the double buffer's names (SyncScheme: torch copies out
-of the slot), and by a receiver with targets (Bascule copies, and verifies what it copies).
+All copy into the same parameters; none runs a loader. The double buffer does not notify its engine of a version, so a
+queue does, at once. Bascule runs twice: with the double buffer's API (SyncScheme: torch copies out of the slot), and as
+a receiver with targets (Bascule copies, and verifies the copy).
 """
 
 import multiprocessing
@@ -66,7 +66,7 @@ def main():
     mib = int(sys.argv[1]) if len(sys.argv) > 1 else 512
     spawn = multiprocessing.get_context("spawn")
     questions, answers = spawn.Queue(), spawn.Queue()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # the double buffer's files lie in memory, too
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # the double buffer's files are also in memory
         process = spawn.Process(target=engine, args=(folder, mib, questions, answers))
         process.start()
         model = Model(mib, seed=0)

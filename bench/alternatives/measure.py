@@ -12,8 +12,8 @@ Three alternatives, in turns with each other and with a flat copy (torch, all th
     torch.save    torch.save(state_dict) and torch.load
     safetensors   safetensors.torch.save_file and load_file
 
-Each worker is a process. A turn lasts from the trainer's call until every worker has copied what it loaded into tensors
-of its own, as an engine's load_weights does. After each turn every worker checks every byte. Nothing is synced to a disk.
+Each worker is a process. A turn lasts from the trainer's call until every worker has copied the loaded weights into its own
+tensors, as an engine's load_weights does. After each turn every worker checks every byte. Nothing is synced to a disk.
 The file that --json writes has the format of bascule-bench's (docs/measurements/README.md).
 """
 import argparse
@@ -33,7 +33,7 @@ import time
 
 import torch
 
-# A layer of a decoder of 1.5 billion parameters, in elements; bench/model.cpp has the same shares.
+# A layer of a 1.5-billion-parameter decoder, in elements; bench/model.cpp has the same shares.
 LAYER = [1536, 1536 * 1536, 1536, 256 * 1536, 256, 256 * 1536, 256, 1536 * 1536, 1536, *[8960 * 1536] * 3]
 EMBEDDING_SHARE = 0.15
 SEED = 1
@@ -47,7 +47,7 @@ def sizes_of(elements, tensors):
 
 
 def content(index, size, generation):
-    """Bits of a bf16 tensor that follow from its index, its size and the generation."""
+    """The bits of a bf16 tensor, computed from its index, size and generation."""
     start = (SEED * 1_000_003 + generation * 7919 + index * 104_729) % 2**31
     return ((torch.arange(size, dtype=torch.int32) * -1640531535 + start) >> 16).to(torch.int16) | 1
 
@@ -126,7 +126,7 @@ ALTERNATIVES = [TorchRL, TorchSave, SafeTensors]
 
 
 def work(connection, folder, sizes, threads):
-    """A worker: loads what it is told to, and checks it."""
+    """A worker: loads each version that the trainer names, and checks it."""
     torch.set_num_threads(threads)
     model = Model(sizes)
     alternatives = {}

@@ -1,5 +1,5 @@
-// broadcast, broadcast_by_tensor: a version in the pieces in which nccl sends it, beside one ncclBroadcast of the same
-// bytes, and beside one for each tensor.
+// broadcast, broadcast_by_tensor: a version in nccl's pieces, compared with one ncclBroadcast of the same bytes, and
+// with one per tensor.
 #include <bascule/bench/content.h>
 #include <bascule/bench/flat_broadcast.h>
 #include <bascule/bench/model.h>
@@ -12,7 +12,7 @@ namespace bascule::bench {
 
 namespace {
 
-// The pieces in turns with `baseline`: one broadcast, or one for each tensor.
+// Alternates the pieces with `baseline`: one broadcast, or one per tensor.
 absl::Status take_turns_with(Context& context, std::string_view scenario, const std::vector<std::uint64_t>& baseline) {
   Record record = record_of(context, scenario);
   record.bytes = context.options.bytes;

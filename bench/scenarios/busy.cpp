@@ -1,4 +1,4 @@
-// busy: sends while the engines step without pause and the trainer computes beside them.
+// busy: sends while the engines step without pause and the trainer computes.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -9,7 +9,7 @@
 namespace bascule::bench {
 namespace {
 
-// One thread of a trainer that goes on computing: arithmetic over 4 MiB of its own.
+// One thread of a trainer that keeps computing: arithmetic over its own 4 MiB.
 class Computing {
  public:
   Computing() : thread_([this] { compute(); }) {}

@@ -1,5 +1,5 @@
-// death and death_stopped: a worker is killed, or stopped, while a version is in flight to all; from that moment to
-// the return of the send, which is the last ack of the others. The baseline is the send before it.
+// death and death_stopped: a worker is killed, or stopped, while a version is in flight to all. Measured from that
+// moment to the return of the send, which is the last ack of the others. The baseline is the send before.
 #include <csignal>
 #include <thread>
 
@@ -11,11 +11,11 @@
 namespace bascule::bench {
 namespace {
 
-constexpr int kRounds = 12;  // at most: a worker that takes its place needs seconds to come
+constexpr int kRounds = 12;  // at most: a replacement worker needs seconds to start
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// One round: a send, a death in the next one, and another worker instead. `share`: when, in shares of a send.
+// One round: a send, a death in the next send, and a replacement worker. `share`: when, as a share of a send's time.
 absl::Status lose_one(Context& context, const RigOptions& options, Rig& rig, int signal, double share, Record& to) {
   BASCULE_ASSIGN(const Turn before, rig.send());
   BASCULE_TRY(rig.step());
@@ -36,7 +36,7 @@ absl::Status measure_deaths(Context& context, std::string_view scenario, std::st
   const Options& asked = context.options;
   Record record = record_as_asked(context, scenario, "the send before it");
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
-    if (asked.workers < 2) return invalid_argument("somebody must be left; give --workers=2 or more");
+    if (asked.workers < 2) return invalid_argument("a worker must be left; give --workers=2 or more");
     const RigOptions options{.model = {.bytes = asked.bytes, .tensors = asked.tensors},
                              .endpoint_option = std::string(option),
                              .workers = asked.workers};

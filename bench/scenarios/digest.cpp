@@ -1,4 +1,4 @@
-// digest: what it costs in a send (off, on, always), and its own rate beside memcpy's reading of the same bytes.
+// digest: its cost in a send (off, on, always), and its own rate compared with memcpy's reading of the same bytes.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace bascule::bench {
 namespace {
 
-// memcpy into a piece of memory that stays in the cache: of all its time, what reading takes.
+// memcpy into memory that stays in the cache, so that its time is the time of reading.
 double read_by_memcpy(std::span<const std::byte> bytes, kernels::ThreadPool& pool) {
   constexpr std::size_t kPiece = 64 << 10;
   const Clock::time_point start = Clock::now();
@@ -24,7 +24,7 @@ double read_by_memcpy(std::span<const std::byte> bytes, kernels::ThreadPool& poo
     const std::size_t end = std::min(bytes.size(), (i + 1) * share);
     for (std::size_t at = i * share; at < end; at += kPiece) {
       std::memcpy(cached.data(), bytes.data() + at, std::min(kPiece, end - at));
-      asm volatile("" : : "r"(cached.data()) : "memory");  // somebody might look
+      asm volatile("" : : "r"(cached.data()) : "memory");  // so that the copy is not optimised away
     }
   });
   return seconds_between(start, Clock::now());

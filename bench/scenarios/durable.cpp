@@ -1,4 +1,4 @@
-// durable: until the version would survive a loss of power, beside a write of the same bytes and fsync.
+// durable: until the version would survive a loss of power, compared with a write of the same bytes and fsync.
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/turns.h>
@@ -12,7 +12,7 @@ absl::Status run_durable(Context& context) {
   if (context.results.machine.facts["filesystem"] == "tmpfs")
     record.note = "the folder lies in memory (tmpfs): give --folder on a disk";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
-    BASCULE_TRY(check_on_host(context, "its baseline writes a file out of host memory"));
+    BASCULE_TRY(check_on_host(context, "its baseline writes a file from host memory"));
     const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
     BASCULE_TRY(check_rig_fits(context, shape, options.bytes, options.bytes));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig,

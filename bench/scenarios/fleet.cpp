@@ -1,5 +1,5 @@
-// fleet: what a thousand workers cost a sender. The workers are a fake fleet, one process that speaks the real protocol
-// (fake_fleet.h); the sender is this process, and its CPU time is all that is counted of it.
+// fleet: the cost of a thousand workers to a sender. The workers are a fake fleet, one process that speaks the real
+// protocol (fake_fleet.h). The sender is this process, of which only CPU time counts.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -19,12 +19,12 @@
 namespace bascule::bench {
 namespace {
 
-constexpr int kSends = 20;  // of one measurement: what comes behind a send falls into the next one
+constexpr int kSends = 20;  // per measurement: work after a send counts for the next send
 constexpr int kFleetTurns = 5;
 constexpr std::uint64_t kTensors = 338, kManyTensors = 10'000, kVeryManyTensors = 100'000;
-constexpr std::uint64_t kQuick = 100;  // with --quick so many times fewer of the last two
+constexpr std::uint64_t kQuick = 100;  // with --quick the last two are this many times smaller
 
-double cpu_seconds() {  // of this process, all threads
+double cpu_seconds() {  // all threads of this process
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
@@ -54,7 +54,7 @@ class Bed {
   Sender& sender() { return *sender_; }
   FleetProcess& fleet() { return *fleet_; }
 
-  // `count` more at once, until all of them serve the newest version; returns how many were dropped.
+  // Adds `count` at once, waits until all serve the newest version, and returns how many were dropped.
   absl::StatusOr<int> join(int count) {
     BASCULE_ASSIGN(const FleetProcess::State before, fleet_->settled());
     BASCULE_TRY(fleet_->join(count));
@@ -67,19 +67,19 @@ class Bed {
       BASCULE_ASSIGN(const int dropped, join(std::min(left, 32)));
       if (dropped > 0) return absl::InternalError(cat(dropped, " of 32 workers were dropped: ", why_));
     }
-    // Their acks may still be on the way: a send before them would leave those workers to catch up.
+    // Their acks may still be on the way; if a send came first, those workers would have to catch up.
     BASCULE_ASSIGN(const FleetProcess::State state, fleet_->settled());
     return sender_->wait_for_workers(state.serving, absl::Minutes(1)).status();
   }
   const std::string& why() const { return why_; }
 
-  // CPU time of a send to `workers`, in seconds.
+  // The CPU time of a send to `workers`, in seconds.
   absl::StatusOr<double> send_cpu(int workers) {
     const double before = cpu_seconds();
     for (int i = 0; i < kSends; ++i) BASCULE_TRY(send(workers).status());
     return (cpu_seconds() - before) / kSends;
   }
-  absl::StatusOr<double> send(int workers) {  // seconds by the wall
+  absl::StatusOr<double> send(int workers) {  // wall-clock seconds
     const Clock::time_point start = Clock::now();
     BASCULE_ASSIGN(const SendReport report, sender_->send());
     const double seconds = seconds_between(start, Clock::now());
@@ -108,7 +108,8 @@ void add(Context& context, std::string what, std::string unit, double found, std
                                     .note = std::move(note)});
 }
 
-// One send, a worker: without what a send to nobody costs. Then what they hold, and what their heartbeats cost.
+// The cost of one send per worker, without the cost of a send without workers. Then the memory per worker, and the cost
+// of heartbeats.
 absl::StatusOr<double> count_sends(Context& context, int workers, bool largest) {
   BASCULE_ASSIGN(const std::unique_ptr<Bed> bed, Bed::make(context, kTensors));
   BASCULE_TRY(bed->send_cpu(0).status());
@@ -124,14 +125,14 @@ absl::StatusOr<double> count_sends(Context& context, int workers, bool largest) 
     BASCULE_ASSIGN(together.emplace_back(), bed->send_cpu(workers));
   }
   const double each = 1e6 * (median(together) - median(alone)) / workers;
-  add(context, cat("CPU of a send, a worker, ", workers, " workers"), "us", each, kMostCpuOfSendMicroseconds);
+  add(context, cat("CPU of a send per worker, ", workers, " workers"), "us", each, kMostCpuOfSendMicroseconds);
   if (!largest) return each;
-  add(context, cat("memory of the sender a worker, ", workers, " workers, ", kTensors, " tensors"), "bytes",
+  add(context, cat("memory of the sender per worker, ", workers, " workers, ", kTensors, " tensors"), "bytes",
       (memory() - held) / workers, kMostMemoryOfWorkerBytes);
   const int kept_seconds = context.options.quick ? 1 : 5;
   const double before = cpu_seconds();
   std::this_thread::sleep_for(std::chrono::seconds(kept_seconds));
-  add(context, cat(workers, " heartbeats a second, both ways"), "% of a core",
+  add(context, cat(workers, " heartbeats per second, both ways"), "% of a core",
       100 * (cpu_seconds() - before) / kept_seconds, kMostHeartbeatPercent);
   return each;
 }
@@ -160,13 +161,13 @@ absl::Status count_joins(Context& context, int workers, std::uint64_t tensors) {
   add(context, cat(what, ": dropped"), "workers", dropped, 0, bed->why());
   add(context, cat(what, ": CPU"), "ms", 1e3 * cpu, few ? std::optional(kMostCpuOfJoinsMilliseconds) : std::nullopt);
   if (!few && dropped == 0)
-    add(context, cat("memory of the sender a worker, ", workers, " workers, ", tensors, " tensors"), "bytes",
+    add(context, cat("memory of the sender per worker, ", workers, " workers, ", tensors, " tensors"), "bytes",
         (memory() - held) / workers, kMostMemoryOfManyTensorsBytes);
   return absl::OkStatus();
 }
 
-// A worker dies between seal and decision; the others are told to flip all the same. In turns with sends in which
-// nobody dies; another takes its place after each.
+// A worker dies between seal and decision; the others still get `decided`. Alternates with sends without a death; a new
+// worker replaces each dead one.
 absl::Status count_death(Context& context, int workers) {
   BASCULE_ASSIGN(const std::unique_ptr<Bed> bed, Bed::make(context, kTensors));
   BASCULE_TRY(bed->send(0).status());

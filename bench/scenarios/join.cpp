@@ -1,5 +1,5 @@
-// join: a worker's way from connect() to serving the newest version, beside mapping the same bytes; and the first send
-// after it, beside the send before it.
+// join: from a worker's connect() until it serves the newest version, compared with mapping the same bytes; and the
+// first send after the join, compared with the send before it.
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/machine.h>
 #include <bascule/bench/memory_need.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSlots = 2;
 
-// Maps as many bytes as a worker does, as often as it has slots, every page present.
+// Maps as many bytes as a worker does, once per slot, with every page present.
 absl::StatusOr<double> map_all(int descriptor, std::uint64_t bytes) {
   const Clock::time_point start = Clock::now();
   std::vector<Mapping> mapped;
@@ -48,7 +48,7 @@ absl::Status run_join(Context& context) {
         BASCULE_ASSIGN(const Turn before, rig->send());
         BASCULE_ASSIGN(const nlohmann::json joined, rig->workers().front().call({{"do", "rejoin"}}));
         BASCULE_ASSIGN(const double mapped, map_all(memory.descriptor(), options.bytes));
-        // Its ack may still be on the way: a send before it would leave that worker to catch up.
+        // Its ack may still be on the way; if a send came first, that worker would have to catch up.
         BASCULE_TRY(rig->sender().wait_for_workers(options.workers, absl::Seconds(30)).status());
         BASCULE_ASSIGN(const Turn after, rig->send());
         if (i < 0) continue;

@@ -1,4 +1,4 @@
-// joiner: sends while a worker joins, until it serves; the baseline is the sends before it came.
+// joiner: sends while a worker joins, until it serves; the baseline is the sends before.
 #include <utility>
 
 #include <bascule/bench/send_case.h>
@@ -10,7 +10,7 @@
 namespace bascule::bench {
 namespace {
 
-constexpr int kBefore = 8, kBehind = 3;  // sends before a worker comes, and behind its first version
+constexpr int kBefore = 8, kBehind = 3;  // sends before a worker comes, and after its first version
 constexpr int kJoins = 5;
 
 }  // namespace
@@ -44,7 +44,7 @@ absl::Status run_joiner(Context& context) {
         serves = rig->workers().back().has_answered();
       }
       BASCULE_TRY(rig->workers().back().answer().status());
-      BASCULE_TRY(rig->send().status());  // checks every byte, the joiner's too
+      BASCULE_TRY(rig->send().status());  // checks every byte, including the joiner's
       rig->remove_worker(rig->workers().size() - 1);
     }
     return absl::OkStatus();

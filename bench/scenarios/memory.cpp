@@ -1,5 +1,5 @@
-// memory: what a sender and a receiver hold beside the slots, and which heap allocations of a steady send grow with the
-// model.
+// memory: the memory of a sender and a receiver besides the slots, and the heap allocations of a steady send that grow
+// with the model.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -45,7 +45,7 @@ absl::Status count_memory(Context& context) {
   return absl::OkStatus();
 }
 
-// A GPU's memory, of which whole allocations of 2 MiB are taken. A worker's context is there before it is counted.
+// Counts GPU memory, which is taken in allocations of 2 MiB. A worker's context exists before the count.
 absl::Status count_gpu_memory(Context& context) {
   const Options& options = context.options;
   const RigOptions without_workers{.model = {.bytes = options.bytes, .tensors = options.tensors}, .workers = 0};
@@ -68,7 +68,7 @@ absl::Status count_gpu_memory(Context& context) {
   return absl::OkStatus();
 }
 
-// slots=1: the trainer's tensors lie in the slot.
+// slots=1: the trainer's tensors are in the slot.
 absl::Status count_single_copy(Context& context) {
   const Options& options = context.options;
   const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
@@ -82,25 +82,25 @@ absl::Status count_single_copy(Context& context) {
   BASCULE_TRY(model.step(1));
   BASCULE_ASSIGN(const std::uint64_t after, context.gpu->free_bytes());
   const double models = (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(options.bytes);
-  // Whole allocations, and what a sender takes beside its slots.
+  // Whole allocations, and the sender's memory besides its slots.
   const double most = 1 + kMostOfGpuBeyondSlotsBytes / static_cast<double>(options.bytes);
   add_count(context, "slots=1: GPU memory of model and slot, in models", "models", std::round(100 * models) / 100,
             std::ceil(100 * most) / 100);
   return absl::OkStatus();
 }
 
-// Allocations of one version each. Both ends allocate to talk of it, some words more or less: those that come in one
-// read cost less, and a late one counts for the send behind.
+// Allocations per version. Both ends allocate for messages, so counts vary: messages that come in one read cost less,
+// and a late one counts for the next send.
 struct SteadySends {
   std::vector<double> sender, worker;
 };
 
-// What every send of `of` allocates beyond nearly all of `base`.
+// How many allocations every send of `of` makes beyond nearly all sends of `base`.
 double growth(const std::vector<double>& of, const std::vector<double>& base) {
   return std::max(0.0, quantile(of, 0) - quantile(base, 0.9));
 }
 
-// From one send to the next: a worker's last word on a version comes after the send has returned.
+// Counted from one send to the next: a worker's last message on a version comes after the send has returned.
 absl::StatusOr<SteadySends> steady_sends(Context& context, std::uint64_t bytes, std::uint64_t tensors) {
   BASCULE_ASSIGN(const std::unique_ptr<Rig> rig,
                  Rig::make(context, {.model = {.bytes = bytes, .tensors = tensors}, .workers = 1}));

@@ -1,5 +1,5 @@
-// peer_copy: what a reader on a peer GPU does of a version that is packed already: the copy over the link, digested as
-// it comes; beside one cudaMemcpyPeerAsync of the same bytes.
+// peer_copy: a reader on a peer GPU copies a packed version over the link and digests it as it comes, compared with one
+// cudaMemcpyPeerAsync of the same bytes.
 #include <vector>
 
 #include <bascule/bench/baselines.h>
@@ -29,8 +29,8 @@ absl::StatusOr<std::optional<Digest>> digest_of(std::span<const std::byte> bytes
   return queue->finish(Deadline(kCopyPatience));
 }
 
-// Two slots of a GPU, of different content, and what a reader on its peer GPU has of them: what is there from one turn
-// is wrong for the next. Copied as by receiver/device_copies.h, though in one process.
+// Two slots of a GPU with different content, and the copy of a reader on its peer GPU: the bytes of one turn are wrong
+// for the next. Copies like receiver/device_copies.h, but in one process.
 class SlotsAndReader {
  public:
   static absl::StatusOr<SlotsAndReader> make(Context& context, std::uint64_t bytes) {
@@ -56,7 +56,8 @@ class SlotsAndReader {
     BASCULE_TRY(queue_->copy_in(*slot.window, 0, bytes_, {copy_.get(), bytes_}, /*want_digest=*/true));
     BASCULE_ASSIGN(const std::optional<Digest> copied, queue_->finish(Deadline(kCopyPatience)));
     const double seconds = seconds_between(start, Clock::now());
-    if (!copied || copied != slot.digest) return absl::InternalError("what came is not what was sent");
+    if (!copied || copied != slot.digest)
+      return absl::InternalError("the bytes that came are not the bytes that were sent");
     return Turn{.seconds = seconds, .stages = {}};
   }
 
@@ -64,7 +65,7 @@ class SlotsAndReader {
   struct Slot {
     SharedMemory memory;
     std::optional<Digest> digest;
-    std::shared_ptr<HostWindow> window;  // goes before the memory
+    std::shared_ptr<HostWindow> window;  // destroyed before the memory
   };
   std::uint64_t bytes_ = 0;
   std::size_t turns_ = 0;

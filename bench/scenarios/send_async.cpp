@@ -1,4 +1,4 @@
-// send_async: when the trainer may go on, beside the pack that it has to wait for.
+// send_async: the time until the trainer may continue, compared with the pack that it must wait for.
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/deadline.h>
@@ -13,7 +13,7 @@ absl::Status run_send_async(Context& context) {
     const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
     BASCULE_TRY(check_rig_fits(context, shape, options.bytes, 0));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));
-    double pack = 0;  // of the send that the turn before measured
+    double pack = 0;  // of the previous turn's send
     return take_turns(
         context, to, options.repeat,
         [&]() -> absl::StatusOr<Turn> {

@@ -1,4 +1,4 @@
-// send_small: a model of 1 MB to two workers, beside four turns of Unix sockets between as many processes.
+// send_small: a model of 1 MB to two workers, compared with four turns of Unix sockets between as many processes.
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/status.h>

@@ -1,5 +1,5 @@
-// stall: what an engine that reads all its weights in every step loses at a flip, on the wall's clock and on its
-// thread's own; the baseline is what the same engine loses at a boundary without a flip.
+// stall: the time that an engine which reads all its weights in every step loses at a flip, in wall-clock and its
+// thread's CPU time. The baseline is the same engine's loss at a boundary without a flip.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace bascule::bench {
 namespace {
 
-// Small, so that a step's noise is. The engine reads other memory between steps: they are cold all the same.
+// Small, so that a step has little noise. The engine reads other memory between steps, so the weights are cold anyway.
 constexpr std::uint64_t kBytes = 8 << 20;
 constexpr int kEngines = 1;
 
@@ -47,7 +47,7 @@ absl::Status collect(Context& context, const RigOptions& options, int flips, Rec
     }
   }
   context.results.counts.push_back({.scheme = context.sync.scheme,
-                                    .what = cat("engine: page faults in the steps behind ", flips, " flips"),
+                                    .what = cat("engine: page faults in the steps after ", flips, " flips"),
                                     .unit = "page faults",
                                     .found = page_faults});
   return absl::OkStatus();

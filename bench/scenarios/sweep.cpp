@@ -1,4 +1,4 @@
-// sweep: sends of many sizes, numbers of tensors and of workers, one of the three changing at a time.
+// sweep: sends with various sizes, numbers of tensors and of workers, changing one of the three at a time.
 #include <algorithm>
 #include <array>
 

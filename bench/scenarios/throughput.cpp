@@ -1,5 +1,5 @@
-// throughput: how long a step of engines takes that read all their weights in every step, while a version comes each
-// second; the baseline is a step of the same engines while none comes. A step is a token of each row of a batch.
+// throughput: the step time of engines that read all their weights in every step, while a version comes each second.
+// The baseline is the same engines' step time while none comes. A step is one token of each row of a batch.
 #include <algorithm>
 #include <thread>
 
@@ -12,9 +12,9 @@ namespace bascule::bench {
 namespace {
 
 constexpr auto kTurn = std::chrono::seconds(5);
-constexpr int kThroughputTurns = 3;  // of each: half a minute in all
+constexpr int kThroughputTurns = 3;  // of each; half a minute in all
 
-// Seconds a step, of each engine, over one turn.
+// Each engine's seconds per step, over one turn.
 absl::StatusOr<std::vector<double>> run_turn(Rig& rig, bool sends) {
   BASCULE_TRY(rig.ask_all({{"do", "steps"}}).status());
   const Clock::time_point start = Clock::now();

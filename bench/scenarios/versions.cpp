@@ -1,4 +1,4 @@
-// versions: 10,000 versions in a row. What is held after a tenth of them is held at the end.
+// versions: 10,000 consecutive versions. Memory and descriptors at the end equal those after a tenth.
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -52,8 +52,7 @@ class CommGroups {
   // ---- what it knows ----
 
   CommGroup* find(CommGroupId group);
-  CommGroup* cover(const std::set<WorkerId>& workers,
-                   bool runs);  // largest one within; `runs`: running
+  CommGroup* cover(const std::set<WorkerId>& workers, bool runs);  // the largest within; `runs`: only running
   bool has(WorkerId worker) const { return workers_.contains(worker); }
   bool any(State state) const;
   std::vector<CommGroupId> ids() const;

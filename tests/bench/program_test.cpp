@@ -168,8 +168,8 @@ TEST_F(Program, AFleetLeavesItsCounts) {
     EXPECT_EQ(count.skipped, "") << count.what;
     counts[count.what] = count.found;
   }
-  EXPECT_TRUE(counts.contains("CPU of a send, a worker, 40 workers"));
-  EXPECT_TRUE(counts.contains("CPU of a send, a worker, 80 workers"));
+  EXPECT_TRUE(counts.contains("CPU of a send per worker, 40 workers"));
+  EXPECT_TRUE(counts.contains("CPU of a send per worker, 80 workers"));
   EXPECT_EQ(counts.at("80 join at once, 338 tensors: dropped"), 0);
   EXPECT_EQ(counts.at("24 workers, 1000 tensors: dropped or evicted"), 0);
 }
