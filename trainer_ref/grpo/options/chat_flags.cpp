@@ -8,9 +8,9 @@
 #include <bascule/transport/status.h>
 
 ABSL_FLAG(bool, chat, false,
-          "A problem's text is a message of the user's, which the model's chat template writes as a prompt; problems "
-          "of \"messages\" are written by it in any case (docs/guide/data-and-rewards.md)");
-ABSL_FLAG(std::string, system_prompt, "", "With --chat: the system's message before it");
+          "Make each problem's text a user message, from which the model's chat template writes the prompt; problems "
+          "with \"messages\" always use the template (docs/guide/data-and-rewards.md)");
+ABSL_FLAG(std::string, system_prompt, "", "With --chat: the system message before it");
 ABSL_FLAG(std::string, chat_template_kwargs, "",
           "A JSON object of variables for the chat template, as {\"enable_thinking\": false}");
 
@@ -22,7 +22,7 @@ absl::StatusOr<ChatTemplate::Json> read_variables(const std::string& text) {
   BASCULE_ASSIGN(const nlohmann::json json, parse_json(text, "the value"));
   if (!json.is_object()) return invalid_argument("expected a JSON object, found a JSON ", json.type_name());
   for (const char* name : {"messages", "tools", "add_generation_prompt"})
-    if (json.contains(name)) return invalid_argument("\"", name, "\" is the trainer's own; leave it out");
+    if (json.contains(name)) return invalid_argument("\"", name, "\" is set by the trainer; leave it out");
   return ChatTemplate::Json::parse(text);  // keeps the order of keys
 }
 

@@ -1,4 +1,4 @@
-// The flags of how the trainer computes: --device, --train-dtype, --gradient-checkpointing, --logit-chunk.
+// The flags of the trainer's computation: --device, --train-dtype, --gradient-checkpointing, --logit-chunk.
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -9,24 +9,24 @@
 
 ABSL_FLAG(
     std::string, device, "cpu",
-    "Where the policy, its reference and the optimizer lie and compute (--train-dtype): cpu, cuda, cuda:N, or auto "
-    "(a GPU where this build and this machine have one, else the CPU; the log says which)");
+    "The device of the policy, its reference and the optimizer (see --train-dtype): cpu, cuda, cuda:N, or auto (a GPU "
+    "if this build and this machine have one, else the CPU; the log says which)");
 ABSL_FLAG(
     std::string, train_dtype, "auto",
-    "Of activations and matrix products in training: f32, bf16, or auto (bf16 on a GPU, f32 on the CPU). Weights, "
-    "moments, gradients and losses are f32 in either case");
+    "Type of activations and matrix products in training: f32, bf16, or auto (bf16 on a GPU, f32 on the CPU). Weights, "
+    "moments, gradients and losses are always f32");
 ABSL_FLAG(bool, gradient_checkpointing, false,
-          "Keep of each layer only its input, and compute the layer once more in the backward pass: a fraction of the "
-          "memory for a third more time");
+          "Keep only each layer's input, and recompute the layer in the backward pass: takes a fraction of the memory, "
+          "for a third more time");
 ABSL_FLAG(int64_t, logit_chunk, 0,
-          "Completion tokens whose logits over the vocabulary lie in memory together; 0: as many as take 320 MiB");
+          "Completion tokens whose logits over the vocabulary are in memory at once; 0: as many as take 320 MiB");
 
 namespace bascule::ref {
 
 namespace {
 
-// Opens --device, and refuses a --sync that does not reach it: before it is opened, unless it is auto. A dry run goes
-// on without a GPU, which it then does not look at.
+// Opens --device, and refuses a --sync that does not reach it, before opening unless it is auto. A dry run continues if
+// the GPU cannot be opened.
 absl::StatusOr<ComputeFlags> open_device(const EngineFlags& engines, RunKind kind,
                                          const std::function<void(std::string_view)>& log) {
   const std::string flag = absl::GetFlag(FLAGS_device);

@@ -1,4 +1,4 @@
-// The flags of engines: where they are, how weights get there, and how old their completions may be.
+// The flags of engines: their URLs, the endpoint for weights, and the allowed age of their completions.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -14,24 +14,23 @@ ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http:/
 ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
-          "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes. With ?slots=1 the "
-          "engines read the trainer's own weights, and yield while the optimizer writes (docs/guide/pair.md)");
+          "engines with --dtype=bf16; --importance-cap corrects for the rounding. With ?slots=1 the engines read the "
+          "trainer's own weights, and yield while the optimizer writes (docs/guide/pair.md)");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");
 ABSL_FLAG(absl::Duration, request_timeout, absl::Seconds(60),
           "How long an engine may take for one prompt's completions");
 ABSL_FLAG(absl::Duration, engine_timeout, absl::Minutes(2), "How long to wait for the engines at the start");
-ABSL_FLAG(int64_t, sync_every, 1, "Steps between two versions");
+ABSL_FLAG(int64_t, sync_every, 1, "Steps between versions");
 ABSL_FLAG(int64_t, max_staleness, 0,
-          "How many versions may be published between a token and its use; above 0, engines generate while the trainer "
-          "trains; older tokens are dropped");
-ABSL_FLAG(double, min_batch, 0.5, "The run ends where less than this share of a step's completions is left");
-ABSL_FLAG(bool, drop_long, false,
-          "Leave out prompts that do not fit the engines' --max-model-len, instead of refusing them");
+          "How many versions may be published between a token's sampling and its use; completions with older tokens "
+          "are dropped. Above 0, engines generate while the trainer trains");
+ABSL_FLAG(double, min_batch, 0.5, "The run ends if less than this share of a step's completions remains");
+ABSL_FLAG(bool, drop_long, false, "Leave out prompts that do not fit the engines' --max-model-len, instead of failing");
 ABSL_FLAG(int, threads, 0,
-          "Threads that compute; 0: the cores divided by the processes here (this one and the engines on this host). "
-          "Engines of --spawn-engines get as many, as far as the cores last");
+          "Threads that compute; 0: the cores divided evenly among this process and the engines on this host. "
+          "Engines of --spawn-engines get as many, if there are enough cores");
 
 namespace bascule::ref {
 namespace {
@@ -54,12 +53,12 @@ absl::Status check(int spawned, RunKind kind) {
             "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some "
             "(or --supervised, which needs none)")
       .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
-            "--spawn-engines starts engines of this run's own; leave one of the two out")
+            "--spawn-engines starts this run's own engines; leave one of the two out")
       .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
       .that(dry || supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
             "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
-            "the same URL stands twice; give each engine once")
+            "the same URL occurs twice; give each engine once")
       .positive_time("request-timeout", absl::GetFlag(FLAGS_request_timeout), "60s")
       .positive_time("engine-timeout", absl::GetFlag(FLAGS_engine_timeout), "2m")
       .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)

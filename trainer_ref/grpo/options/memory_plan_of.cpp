@@ -10,7 +10,7 @@
 namespace bascule::ref {
 namespace {
 
-// The slots that lie where the trainer computes, beside its own weights.
+// Adds the slots on the trainer's device, besides its own weights.
 absl::Status add_slots(const TrainFlags& flags, const std::string& sync, MemoryNeed& need) {
   if (flags.supervised) return absl::OkStatus();
   std::string url = sync;

@@ -10,51 +10,49 @@
 #include <bascule/transport/status.h>
 
 // What is trained
-ABSL_FLAG(
-    std::string, model, "",
-    "Folder of the checkpoint to start from; also the reference of the divergence. With --resume it may be left out");
+ABSL_FLAG(std::string, model, "",
+          "Folder of the checkpoint to start from; also the reference of the divergence. Optional with --resume");
 ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
 ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
 ABSL_FLAG(bool, dry_run, false,
-          "Print the memory that the run would take on --device, by part, and what is free there, and end; fails where "
-          "it does not fit. Needs no engines");
-ABSL_FLAG(bool, allow_changes, false,
-          "With --resume: go on although flags, model, data or problems are not those of the run; the log names each");
+          "Print the memory that the run would take on --device, by part, and what is free there, and end; fails if it "
+          "does not fit. Needs no engines");
 ABSL_FLAG(
-    std::string, task, "arithmetic",
-    "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
+    bool, allow_changes, false,
+    "With --resume: continue although flags, model, data or problems differ from the run's; logs each difference");
+ABSL_FLAG(std::string, task, "arithmetic",
+          "The problems: arithmetic (sums, whose digits are written in reverse order: 45+33= gives 87), or data (from "
+          "--data)");
 ABSL_FLAG(std::string, data, "",
-          "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. In place of the prompt's text a "
-          "line may "
-          "have \"messages\", which the model's chat template writes, or \"prompt_token_ids\"; GSM8K's \"question\" "
-          "and \"answer\" are read as they are "
-          "(docs/guide/data-and-rewards.md)");
+          "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. Instead of a prompt's text a line "
+          "may have \"messages\", from which the model's chat template writes the prompt, or \"prompt_token_ids\"; "
+          "GSM8K's \"question\" and \"answer\" are read as they are (docs/guide/data-and-rewards.md)");
 ABSL_FLAG(
     std::string, eval_data, "",
-    "With --task=data: a file like --data of the problems to evaluate on. Without it one problem of --data in ten is "
-    "held out for that");
+    "With --task=data: a file like --data with the problems for evaluation. Without it, one in ten problems of --data "
+    "is held out");
 ABSL_FLAG(std::string, prompt_column, "prompt",
           "The column of --data that holds the prompt: text, a list of messages or a list of token ids");
 ABSL_FLAG(std::string, answer_column, "answer",
-          "The column of --data that holds the expected answer; empty: none does, for rewards that need none");
-ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers added are below this one, 2 to 50");
+          "The column of --data that holds the expected answer; empty: none, for rewards that need no answer");
+ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers to add are below this, which is 2 to 50");
 ABSL_FLAG(bool, supervised, false,
-          "Train on the answers themselves, or on worked ones where the data has them (a column rationale; GSM8K), "
+          "Train on the answers themselves, with their rationales if the data has them (a column rationale; GSM8K), "
           "without engines, and write a bf16 checkpoint to --out. A --model folder without weights starts from random "
           "ones");
-ABSL_FLAG(double, label_noise, 0, "With --supervised: the share of the answers' digits to replace by random ones");
+ABSL_FLAG(double, label_noise, 0,
+          "With --supervised: the share of the answers' digits that are replaced by random ones");
 
 // The run
 ABSL_FLAG(int64_t, eval_every, 10, "Steps between evaluations; 0: only before the first step and after the last");
-ABSL_FLAG(int64_t, eval_problems, 128, "Held-out problems of an evaluation");
-ABSL_FLAG(int, eval_samples, 1,
-          "Completions of each held-out problem, at temperature 1 and from all tokens, whatever the rollouts have");
+ABSL_FLAG(int64_t, eval_problems, 128, "Held-out problems per evaluation");
+ABSL_FLAG(int, eval_samples, 1, "Completions per held-out problem, always at temperature 1 and from all tokens");
 ABSL_FLAG(int64_t, show, 4, "Problems whose completions are printed at each evaluation");
 ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the last step");
 ABSL_FLAG(
     std::string, metrics, "",
-    "HOST:PORT at which the run shows itself: /metrics for Prometheus, /health; port 0 lets the system choose, and "
-    "the log says which (docs/guide/pair.md)");
+    "HOST:PORT of the run's HTTP pages: /metrics for Prometheus, /health; with port 0 the system chooses the port, and "
+    "the log has it (docs/guide/pair.md)");
 ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its report");
 
 namespace bascule::ref {
@@ -68,7 +66,7 @@ absl::Status check_run() {
       .that(!absl::GetFlag(FLAGS_model).empty() || !absl::GetFlag(FLAGS_resume).empty(), "model", "",
             "give the folder of a checkpoint, as --model=trainer_ref/demo")
       .that(!absl::GetFlag(FLAGS_allow_changes) || !absl::GetFlag(FLAGS_resume).empty(), "allow-changes", true,
-            "it is for runs that go on; add --resume, or leave it out")
+            "it is for resumed runs; add --resume, or leave it out")
       .that(dry || !absl::GetFlag(FLAGS_out).empty(), "out", "", "give a folder for the results, as --out=out/run")
       .one_of("task", task, {"arithmetic", "data"})
       .between("operands", absl::GetFlag(FLAGS_operands), 2, 50)
@@ -76,7 +74,7 @@ absl::Status check_run() {
             "--task=data needs a file of JSON lines, as --data=problems.jsonl")
       .that(task == "data" || data.empty(), "data", data, "add --task=data to train on this file")
       .that(task == "data" || absl::GetFlag(FLAGS_eval_data).empty(), "eval-data", absl::GetFlag(FLAGS_eval_data),
-            "add --task=data and --data: the arithmetic has held-out problems of its own")
+            "add --task=data and --data: the arithmetic has its own held-out problems")
       .not_empty("prompt-column", absl::GetFlag(FLAGS_prompt_column), "the name of a column", "prompt")
       .between("label-noise", absl::GetFlag(FLAGS_label_noise), 0.0, 1.0)
       .that(!supervised || absl::GetFlag(FLAGS_resume).empty(), "resume", absl::GetFlag(FLAGS_resume),
@@ -86,7 +84,7 @@ absl::Status check_run() {
       .between("eval-samples", absl::GetFlag(FLAGS_eval_samples), 1, kMostCompletions)
       .at_least<std::int64_t>("show", absl::GetFlag(FLAGS_show), 0)
       .at_least<std::int64_t>("save-every", absl::GetFlag(FLAGS_save_every), 0);
-  // What only GRPO has.
+  // Flags that only GRPO has.
   for (const char* name : {"metrics", "save_every", "reward", "loss", "beta", "mini_batches", "num_iterations",
                            "dynamic_sampling", "overlong_buffer", "off_policy_mask"})
     if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); supervised && flag != nullptr)

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Not among them: where things lie and how long they may take, --steps and --epochs, what is only measured, and
-// --micro-batch and its kin, which a run that found too little memory must be able to change.
+// These do not include paths and timeouts, --steps and --epochs, flags that only measure, and flags such as
+// --micro-batch, which a run that ran out of memory must be able to change.
 constexpr const char* kFlags =
     "task operands prompt_column answer_column sync_every max_staleness max_tokens group_size temperature reward "
     "scale_rewards prompts_per_step loss epsilon_low epsilon_high beta seed importance_cap learning_rate "
@@ -29,7 +29,7 @@ constexpr const char* kFlags =
 
 constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left
 
-// The flags that change what a run learns, as they stand or by default: "learning-rate" → "1e-06".
+// The current or default values of the flags that change what a run learns: "learning-rate" → "1e-06".
 using FlagValue = std::string (absl::CommandLineFlag::*)() const;
 std::map<std::string, std::string> flags_that_matter(FlagValue value) {
   std::map<std::string, std::string> flags;
@@ -55,18 +55,18 @@ absl::StatusOr<RunConfig> run_config_now(const TrainFlags& flags, const fs::path
     BASCULE_ASSIGN(config.fingerprints["chat-template"], fingerprint_of_chat_template(model));
   }
   for (const RewardSpec& reward : flags.reward.specs)
-    for (const std::string& word : reward.command)  // a program that PATH finds is none of the run's own
+    for (const std::string& word : reward.command)  // a program found in PATH is not the run's
       if (fs::is_regular_file(word, ignored)) {
         BASCULE_ASSIGN(config.fingerprints[cat("reward/", word)], fingerprint_of_file(word));
       }
-  // Engines that get bf16 sample other completions, whichever flag says so.
+  // Engines that get bf16 sample other completions, whichever flag selects it.
   if (absl::StrContains(sync, "wire_dtype=bf16")) config.flags["engine-dtype"] = "bf16";
-  config.flags["train-dtype"] = flags.compute.options.dtype == at::kFloat ? "f32" : "bf16";  // what auto came to
+  config.flags["train-dtype"] = flags.compute.options.dtype == at::kFloat ? "f32" : "bf16";  // auto is resolved
   config.fingerprints["task"] = fingerprint_of(task);
   return config;
 }
 
-// The run's first model, where --model names another one.
+// Checks that the run's first model still exists, if --model names another one.
 absl::Status check_first_model(const RunConfig& run) {
   const absl::StatusOr<Fingerprints> there = fingerprints_of_model(run.model);
   if (there.ok() && same_model(run.fingerprints, *there)) return absl::OkStatus();
@@ -75,7 +75,7 @@ absl::Status check_first_model(const RunConfig& run) {
                           "; give a folder that holds it, as --model=FOLDER");
 }
 
-// A run of an older version had the defaults of the flags that it did not know.
+// Adds the defaults of flags that an older version, which wrote the run, did not have.
 RunConfig with_defaults(RunConfig run) {
   if (!run.flags.empty()) run.flags.merge(flags_that_matter(&absl::CommandLineFlag::DefaultValue));
   return run;
@@ -86,16 +86,16 @@ absl::Status refuse_unless_allowed(const TrainFlags& flags, const std::vector<st
   const std::string resume = cat("--resume=", flags.resume.string(), ": ");
   if (!different.empty() && !flags.allow_changes)
     return invalid_argument(resume, absl::StrJoin(different, "; "),
-                            "; give what the run had, or go on with these by --allow-changes");
-  for (const std::string& each : different) log(cat(resume, each, "; going on, by --allow-changes"));
+                            "; give what the run had, or continue with these by --allow-changes");
+  for (const std::string& each : different) log(cat(resume, each, "; continuing, by --allow-changes"));
   return absl::OkStatus();
 }
 
-// A run writes its checkpoints to --out/step_N: over the model that it started from, if that lies there. Folders are
-// compared, not their names: either may be relative, or go over a link.
+// Refuses an --out whose step_N contains the model, since a checkpoint would replace it. Compares folders and not their
+// names, which may be relative or have symbolic links.
 absl::Status check_out(const fs::path& model, const fs::path& out) {
   std::error_code error;
-  std::vector<fs::path> around;  // the model's folder and those that it lies in
+  std::vector<fs::path> around;  // the model's folder and all that contain it
   for (fs::path folder = fs::weakly_canonical(model, error); folder.has_relative_path(); folder = folder.parent_path())
     around.push_back(folder);
   for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
@@ -108,19 +108,19 @@ absl::Status check_out(const fs::path& model, const fs::path& out) {
       return invalid_argument("--out=", out.string(),
                               ": expected a folder in which this run may replace every step_*, found ",
                               entry->path().string(), ", which contains --model=", model.string(),
-                              "; give another --out, or --resume to go on with the run that wrote it");
+                              "; give another --out, or --resume to continue the run that wrote it");
   }
   return absl::OkStatus();
 }
 
-// The run that --resume continues, if it can go on under these flags.
+// Returns the state of the run that --resume continues, if it can continue with these flags.
 absl::StatusOr<RunState> check_resume(const TrainFlags& flags) {
   const std::string folder = flags.resume.string();
   const absl::StatusOr<RunState> state = read_run_state(folder);
   BASCULE_TRY(of_flag(state.status(), "resume", folder, kResumeAdvice));
   const std::uint64_t seed = flags.rollouts.seed;
   const std::int64_t steps = flags.rollouts.steps;
-  const bool by_epochs = flags.rollouts.epochs > 0;  // resolve_steps() looks at them
+  const bool by_epochs = flags.rollouts.epochs > 0;  // resolve_steps() checks those
   FlagChecks checks;
   checks
       .that(state->seed == seed || !state->run_config.flags.empty(), "seed", seed, folder,
@@ -131,7 +131,7 @@ absl::StatusOr<RunState> check_resume(const TrainFlags& flags) {
   return state;
 }
 
-// --model, or what a run that is resumed began with.
+// Returns --model, or the resumed run's first model.
 absl::StatusOr<fs::path> model_of(const TrainFlags& flags, const RunState& resumed) {
   if (!flags.model.empty()) return flags.model;
   const fs::path& first = resumed.run_config.model;

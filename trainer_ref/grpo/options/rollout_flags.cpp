@@ -8,42 +8,41 @@
 #include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(std::optional<int64_t>, steps, std::nullopt,
-          "The last step, also of a resumed run; 60 where neither this nor --epochs is given");
+          "The last step, also of a resumed run; 60 if neither this nor --epochs is given");
 ABSL_FLAG(double, epochs, 0,
-          "In place of --steps: passes over the problems of --data; the last step is this times the problems over "
-          "--prompts-per-step, rounded up");
-ABSL_FLAG(int64_t, prompts_per_step, 32, "Problems of a step");
-ABSL_FLAG(int, group_size, 16, "Completions of each problem");
+          "Instead of --steps: passes over the problems of --data; the last step is this times the number of problems "
+          "divided by --prompts-per-step, rounded up");
+ABSL_FLAG(int64_t, prompts_per_step, 32, "Problems per step");
+ABSL_FLAG(int, group_size, 16, "Completions per problem");
 ABSL_FLAG(int64_t, max_tokens, 16, "Longest completion");
 ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled");
 ABSL_FLAG(int64_t, top_k, 0,
-          "Completions are sampled from this many of the likeliest tokens; 0: from all. The loss goes on with "
+          "Completions are sampled from this many of the likeliest tokens; 0: from all. The loss still uses "
           "probabilities among all tokens (docs/guide/data-and-rewards.md)");
 ABSL_FLAG(double, top_p, 1,
-          "Completions are sampled from the likeliest tokens that together have this probability, as --top-k");
+          "Completions are sampled from the likeliest tokens that together have this probability; see --top-k");
 ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
-    "answer: \\boxed{…}, behind ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (it reads "
+    "answer: in \\boxed{…}, after ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (reads "
     "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/guide/data-and-rewards.md). A weight "
-    "stands behind "
-    "the last =; a comma, = or blank that belongs to a name has a backslash before it");
+    "follows the last =; escape a comma, = or blank in a name with a backslash");
 ABSL_FLAG(absl::Duration, reward_timeout, absl::Seconds(60),
           "How long a program or server of --reward may take for one batch of at most 1024 completions");
 ABSL_FLAG(uint64_t, seed, 0, "Seed of the order of problems and of sampling");
 ABSL_FLAG(bool, scale_rewards, true, "Divide advantages by the group's standard deviation");
 ABSL_FLAG(int64_t, overlong_buffer, 0,
-          "Completions that come within this many tokens of --max-tokens lose reward: from nothing at its begin to "
-          "--overlong-penalty at its end (DAPO); 0: none do");
-ABSL_FLAG(double, overlong_penalty, 1, "With --overlong-buffer: what a completion of --max-tokens loses");
+          "Completions longer than --max-tokens less this lose reward: from nothing there to --overlong-penalty at "
+          "--max-tokens (DAPO); 0: no penalty");
+ABSL_FLAG(double, overlong_penalty, 1, "With --overlong-buffer: the reward that a completion of --max-tokens loses");
 ABSL_FLAG(int64_t, dynamic_sampling, 0,
-          "Groups whose completions all have one reward give way to those of further problems, which are asked so many "
-          "times at most (DAPO); 0: they stay");
+          "Replace groups whose completions all have the same reward by groups of further problems, in at most this "
+          "many rounds (DAPO); 0: never");
 
 namespace bascule::ref {
 namespace {
 
-constexpr double kLeastTemperature = 1e-6, kMostTemperature = 100;  // between them engines sample
+constexpr double kLeastTemperature = 1e-6, kMostTemperature = 100;  // engines sample between these
 constexpr std::int64_t kMostRounds = 100;
 
 absl::Status check(const TaskFlags& task, RunKind kind) {
@@ -55,7 +54,7 @@ absl::Status check(const TaskFlags& task, RunKind kind) {
   FlagChecks checks;
   checks.at_least<std::int64_t>("steps", steps.value_or(kDefaultSteps), 1)
       .between("epochs", epochs, 0.0, kMostOfANumber, 2.0)
-      .that(epochs == 0 || !steps, "epochs", epochs, "--steps=", steps.value_or(0), " is given, too; leave one out")
+      .that(epochs == 0 || !steps, "epochs", epochs, "--steps=", steps.value_or(0), " is also given; leave one out")
       .that(epochs == 0 || task.kind == "data", "epochs", epochs,
             "it counts passes over a file; add --task=data and --data, or give --steps")
       .between<std::int64_t>("prompts-per-step", absl::GetFlag(FLAGS_prompts_per_step), 1, kMostProblems)

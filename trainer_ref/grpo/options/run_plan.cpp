@@ -55,14 +55,14 @@ absl::StatusOr<OptimizerOptions> resolve_schedule(const TrainFlags& flags, std::
   if (optimizer.schedule != LearningRateSchedule::kConstant && optimizer.decay_steps == 0) {
     if (last <= optimizer.warmup_steps)
       return invalid_argument("--warmup-steps=", optimizer.warmup_steps, ": the run has ", last,
-                              " optimizer steps in all, and --lr-schedule has to come behind; give fewer");
+                              " optimizer steps in all, and --lr-schedule has to follow the warm-up; give fewer");
     optimizer.decay_steps = last;
   }
-  // A run that goes on keeps the schedule that it had.
+  // A resumed run keeps its schedule.
   if (flags.resume.empty() && optimizer.decay_steps > 0 && optimizer.decay_steps < last &&
       optimizer.min_learning_rate == 0)
     return invalid_argument("--decay-steps=", optimizer.decay_steps, ": the run has ", last,
-                            " optimizer steps, and would go on with a learning rate of 0; give --decay-steps=", last,
+                            " optimizer steps, and would continue with a learning rate of 0; give --decay-steps=", last,
                             ", a --min-learning-rate, or fewer steps");
   return optimizer;
 }
@@ -74,14 +74,14 @@ absl::StatusOr<PromptWriter> read_prompt_writer(const ChatOptions& options, cons
   if (!needs_template(options, task)) {
     if (options.variables.empty()) return PromptWriter(*std::move(tokenizer));
     return invalid_argument("--chat-template-kwargs=", options.variables.dump(),
-                            ": no problem is written by a chat template; add --chat, or leave it out");
+                            ": no problem uses a chat template; add --chat, or leave it out");
   }
-  // One clock for the whole run: a template that writes the date writes the same prompts to its end.
+  // One time for the whole run, so that a template that writes the date always writes the same prompts.
   const auto now = std::chrono::system_clock::now();
   absl::StatusOr<ChatTemplate> chat = ChatTemplate::read(model, {.now = [now] { return now; }});
   BASCULE_TRY(of_flag(chat.status(), "model", model.string(),
-                      options.texts ? "--chat needs one; give a model that brings it, or leave --chat out"
-                                    : "messages need one; give a model that brings it, or write them as text"));
+                      options.texts ? "--chat needs one; give a model that has it, or leave --chat out"
+                                    : "messages need one; give a model that has it, or write them as text"));
   return PromptWriter(*std::move(tokenizer), *std::move(chat), options);
 }
 
@@ -117,7 +117,7 @@ absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint star
   BASCULE_ASSIGN(Task task, read_task_of(flags.task));
   FittedPlan fitted{.optimizer = flags.learn.optimizer};
   BASCULE_ASSIGN(fitted.steps, resolve_steps(flags, start.resumed.step, task.train.size()));
-  // If problems may be left out, the run's last step is known only after that, in fit_plan().
+  // If problems may be left out, fit_plan() determines the run's last step after that.
   const bool ends_later = !flags.supervised && flags.engines.drop_long && flags.rollouts.epochs != 0;
   if (!ends_later) {
     BASCULE_ASSIGN(fitted.optimizer, resolve_schedule(flags, fitted.steps));

@@ -1,4 +1,4 @@
-// --sync of the trainer, and what a single copy (slots=1) asks of the other flags.
+// --sync of the trainer, and what a single copy (slots=1) requires of the other flags.
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include <bascule/trainer_ref/grpo/options/flag_parts.h>

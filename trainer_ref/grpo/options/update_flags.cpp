@@ -1,40 +1,39 @@
-// The flags of the update: the loss, and how the optimizer follows it.
+// The flags of the update: the loss and the optimizer.
 #include "absl/flags/flag.h"
 #include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
-ABSL_FLAG(
-    std::string, importance_level, "token",
-    "What has a probability ratio of its own: token, or sequence, the geometric mean over a completion (GSPO, which "
-    "wants a far smaller clip, as --epsilon-low=3e-4 --epsilon-high=4e-4)");
+ABSL_FLAG(std::string, importance_level, "token",
+          "What gets its own probability ratio: token, or sequence, the geometric mean over a completion (GSPO, which "
+          "needs a far smaller clip, as --epsilon-low=3e-4 --epsilon-high=4e-4)");
 ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");
 ABSL_FLAG(double, epsilon_high, 0.2, "The probability ratio is clipped above 1 plus this");
 ABSL_FLAG(double, beta, 0, "Weight of the divergence from --model");
-ABSL_FLAG(bool, measure_kl, false, "Measure the divergence also with --beta=0; costs the memory of a second model");
+ABSL_FLAG(bool, measure_kl, false, "Measure the divergence even with --beta=0; costs the memory of a second model");
 ABSL_FLAG(double, importance_cap, 2,
-          "Weight each token by its probability before the step over the engine's, at most this much; 0: do not");
+          "Weight each token by its probability before the step divided by the engine's, at most this; 0: no weights");
 ABSL_FLAG(double, off_policy_mask, 0,
-          "Mask completions with a negative advantage whose mean of log(engine's probability / policy's) over their "
-          "tokens is more than this, as 0.5 (OPSM); 0: none");
+          "Mask completions with a negative advantage if their tokens' mean log(engine's probability / policy's) is "
+          "more than this, as 0.5 (OPSM); 0: none");
 ABSL_FLAG(int64_t, num_iterations, 1, "Passes over the same completions");
-ABSL_FLAG(int64_t, mini_batches, 1, "Parts of a step's completions that have an optimizer step each, in every pass");
-ABSL_FLAG(int64_t, micro_batch, 64, "Completions that go through the model at a time, at most");
+ABSL_FLAG(int64_t, mini_batches, 1, "Parts of a step's completions, each with its own optimizer step, in every pass");
+ABSL_FLAG(int64_t, micro_batch, 64, "Most completions that go through the model at a time");
 ABSL_FLAG(int64_t, micro_batch_tokens, 16384,
-          "And tokens of these, with their prompts; a completion that is longer goes alone. 0: any number");
-ABSL_FLAG(double, learning_rate, 1e-6, "Of AdamW");
+          "Most tokens of these completions and their prompts; a longer completion goes alone. 0: any number");
+ABSL_FLAG(double, learning_rate, 1e-6, "Learning rate of AdamW");
 ABSL_FLAG(double, weight_decay, 0, "Weight decay of matrices");
 ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rate rises");
 ABSL_FLAG(std::string, lr_schedule, "auto",
-          "How the learning rate goes on behind --warmup-steps: constant, linear or cosine; auto: linear where "
-          "--decay-steps is given, else constant");
+          "The learning rate after --warmup-steps: constant, linear or cosine; auto: linear if --decay-steps is given, "
+          "else constant");
 ABSL_FLAG(int64_t, decay_steps, 0,
           "The optimizer step at which the learning rate has fallen to --min-learning-rate; 0: the run's last");
-ABSL_FLAG(double, min_learning_rate, 0, "What the learning rate falls to");
+ABSL_FLAG(double, min_learning_rate, 0, "The learning rate at the end of its fall");
 ABSL_FLAG(double, max_grad_norm, 1, "Gradients are scaled down to this norm; 0: never");
 ABSL_FLAG(int64_t, max_bad_steps, 10,
-          "A step whose loss or gradients are not finite changes nothing; so many of them in a row end the run");
+          "A step whose loss or gradients are not finite changes nothing; this many consecutive ones end the run");
 
 namespace bascule::ref {
 namespace {
@@ -73,7 +72,7 @@ absl::Status check() {
       .between("min-learning-rate", absl::GetFlag(FLAGS_min_learning_rate), 0.0, rate, 1e-7)
       .that(absl::GetFlag(FLAGS_min_learning_rate) == 0 || schedule() != LearningRateSchedule::kConstant,
             "min-learning-rate", absl::GetFlag(FLAGS_min_learning_rate),
-            "the learning rate stays as it is; add --lr-schedule=cosine, or leave it out")
+            "the learning rate is constant; add --lr-schedule=cosine, or leave it out")
       .between("max-grad-norm", absl::GetFlag(FLAGS_max_grad_norm), 0.0, kMostOfANumber, 1.0)
       .at_least<std::int64_t>("max-bad-steps", absl::GetFlag(FLAGS_max_bad_steps), 1);
   return checks.status();

@@ -20,7 +20,7 @@
 namespace bascule::ref {
 namespace {
 
-constexpr int kFirstFree = 3;  // behind stdin, stdout and stderr
+constexpr int kFirstFree = 3;  // after stdin, stdout and stderr
 
 absl::StatusOr<UniqueFd> above_standard(UniqueFd fd) {
   if (fd.get() >= kFirstFree) return fd;
@@ -29,7 +29,7 @@ absl::StatusOr<UniqueFd> above_standard(UniqueFd fd) {
   return moved;
 }
 
-// As execvp() finds it: a process that shares our memory must not search.
+// Finds the program as execvp() does: a process that shares our memory must not search.
 std::string path_of(const std::string& program) {
   if (program.find('/') != std::string::npos) return program;
   const char* const path = std::getenv("PATH");
@@ -40,27 +40,27 @@ std::string path_of(const std::string& program) {
   return program;  // execv() says that there is none
 }
 
-// All that the child reads, made before there is one.
+// Everything that the child reads, made before it starts.
 struct Start {
   const char* program;
   char* const* arguments;
   std::array<int, 3> standard;
   bool own_session, ends_with_thread;
   pid_t parent;
-  int report;  // where errno goes, where the program cannot be run
+  int report;  // gets errno if the program cannot be run
 };
 
-// In the child. It shares our memory until exec: nothing but system calls, and nothing of ours is written.
+// Runs in the child, which shares our memory until exec: makes only system calls, and writes none of our memory.
 [[noreturn]] void become(const Start& start) {
   bool fine = start.own_session ? ::setsid() >= 0 : ::setpgid(0, 0) == 0;
-  // If our parent ended before it was asked for, this signal never comes: its number has changed.
+  // If the parent ended before this call, the signal never comes, but getppid() has changed.
   if (fine && start.ends_with_thread) fine = ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && ::getppid() == start.parent;
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &by_default, nullptr);  // refused for some
   for (int number = 0; fine && number < kFirstFree; ++number)
     if (const int fd = start.standard.at(static_cast<std::size_t>(number)); fd >= 0) fine = ::dup2(fd, number) >= 0;
-  // Whoever opened them, also between a socket's making and its FD_CLOEXEC. Before Linux 5.11 they stay.
+  // Closes all other descriptors at exec, even a socket without FD_CLOEXEC yet. Before Linux 5.11 they stay open.
   const int before = errno;
   ::close_range(kFirstFree, ~0U, CLOSE_RANGE_CLOEXEC);
   sigset_t none;
@@ -72,7 +72,7 @@ struct Start {
   ::_exit(127);
 }
 
-// The memory of a trainer is large: it is shared, not copied, and this thread waits until the program runs.
+// Shares the memory, since a trainer's is too large to copy: this thread waits until the program runs.
 pid_t start_child(const Start& start) {
   const pid_t pid = ::vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork): become() makes system calls only
   if (pid == 0) become(start);
@@ -133,7 +133,7 @@ ChildProcess::~ChildProcess() { end(); }
 
 void ChildProcess::end() {
   if (pid_ < 0) return;
-  signal(SIGKILL);  // before its number is free for another
+  signal(SIGKILL);  // before its process id can be reused
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -21,8 +21,7 @@ constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 constexpr absl::Duration kStoppedInterval = absl::Milliseconds(200);
 constexpr absl::Duration kToEnd = absl::Seconds(1);  // for a program whose stdin has ended
 
-// Blocks SIGPIPE on this thread, and takes back the one that a write raised: how the program's owner handles it is not
-// ours to change.
+// Blocks SIGPIPE on this thread, and discards one that a write raised, without changing the program's handler.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -47,8 +46,8 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// A process that kills the group `pid` when `alive` is closed before a line has been written to it: whatever ends us,
-// the kernel closes it.
+// Starts a process that kills the group `pid` if `alive` is closed before a line is written to it. The kernel closes it
+// however this process ends.
 absl::StatusOr<ChildProcess> start_watcher(pid_t pid, const UniqueFd& alive) {
   const UniqueFd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!nothing) return errno_status(errno, "open /dev/null");
@@ -83,7 +82,7 @@ LineProcess::~LineProcess() {
   from_.reset();
   if (!hangs_) process_.ends_within(kToEnd);
   process_.signal(SIGKILL);
-  // The watcher goes before the process is reaped: as long as it may kill, the number is that of no other group.
+  // End the watcher before the process is reaped: until then no other group can have this number.
   const NoSigpipe no_sigpipe;
   [[maybe_unused]] const ssize_t written = ::write(alive_.get(), "\n", 1);
   watcher_.ends_within(kToEnd);
@@ -91,7 +90,7 @@ LineProcess::~LineProcess() {
 
 absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::Duration timeout,
                                                   const std::function<bool()>& stopped) {
-  const Deadline deadline(timeout), patience(kStoppedInterval);  // what answers soon is let answer
+  const Deadline deadline(timeout), patience(kStoppedInterval);  // gives a quick answer time before the first stopped()
   const NoSigpipe no_sigpipe;
   const std::string request = cat(line, "\n");
   std::string_view rest = request;

@@ -16,22 +16,22 @@
 #include <bascule/transport/status.h>
 
 ABSL_FLAG(int, spawn_engines, 0,
-          "Start so many engines, engine-0, engine-1, …, on ports that the system chooses; pass their lines on, start "
-          "again one that dies, and end them with this program. --engines is left out then, and --sync may be: the "
-          "weights go over a private folder, by shm, or by cuda-ipc where all compute on GPUs");
+          "Start this many engines, engine-0, engine-1, …, on ports that the system chooses; pass their output on, "
+          "restart those that die, and end them with this program. Leave out --engines; --sync is optional: by default "
+          "weights go through a private folder by shm, or by cuda-ipc if all compute on GPUs");
 ABSL_FLAG(std::string, engine_program, "", "The program of --spawn-engines; empty: bascule-engine beside this program");
 ABSL_FLAG(std::string, engine_flags, "",
-          "More flags for each engine of --spawn-engines, with blanks between them, as --engine-flags='--max-batch=64 "
-          "--verbose'; they win over all others");
+          "Further flags of each engine of --spawn-engines, separated by blanks, as --engine-flags='--max-batch=64 "
+          "--verbose'; they override all others");
 ABSL_FLAG(std::vector<std::string>, engine_device, {},
-          "Where engines of --spawn-engines compute, one after the other in turn: cpu, cuda:N or a list, as "
-          "cuda:1,cuda:2; empty: on the trainer's --device");
+          "Devices of the engines of --spawn-engines, assigned in turn: cpu, cuda:N or a list, as cuda:1,cuda:2; "
+          "empty: the trainer's --device");
 ABSL_FLAG(std::string, engine_dtype, "f32",
-          "Type of the weights of --spawn-engines' engines: f32, or bf16, to which they are cast while they are packed "
-          "(where --sync is given: by its ?wire_dtype=bf16)");
+          "Type of the weights in the engines of --spawn-engines: f32, or bf16, to which they are cast while they are "
+          "packed (if --sync is given, by its ?wire_dtype=bf16)");
 ABSL_FLAG(int, max_engine_restarts, 3,
-          "How often an engine of --spawn-engines may be started again within an hour; when it dies once more, the run "
-          "ends with a checkpoint");
+          "How often an engine of --spawn-engines may be restarted within an hour; if it dies once more, the run ends "
+          "with a checkpoint");
 
 namespace bascule::ref {
 namespace {
@@ -46,7 +46,7 @@ std::string engine_program_of(const SpawnFlags& flags) {
   return (fs::read_symlink("/proc/self/exe", error).parent_path() / "bascule-engine").string();
 }
 
-// The names that the "engine" objects of config files hold.
+// Returns the flags' names in the "engine" objects of config files.
 absl::StatusOr<std::set<std::string>> set_by_files(const std::vector<std::string>& files) {
   std::set<std::string> names;
   for (const std::string& file : files) {
@@ -80,8 +80,8 @@ absl::StatusOr<SpawnFlags> spawn_flags() {
       .between("max-engine-restarts", flags.max_restarts, 0, 1000, 3);
   for (const std::string& word : flags.flags)
     checks.that(word.starts_with("--") && word.size() > 2, "engine-flags", word,
-                "expected flags of bascule-engine with blanks between them, as --engine-flags='--max-batch=64 "
-                "--verbose'; in a config file they may have blanks");
+                "expected flags of bascule-engine separated by blanks, as --engine-flags='--max-batch=64 --verbose'; "
+                "in a config file they may have blanks");
   if (!checks.status().ok()) return checks.status();
   return flags;
 }

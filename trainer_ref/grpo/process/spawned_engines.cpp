@@ -26,9 +26,9 @@ namespace bascule::ref {
 namespace {
 
 constexpr std::string_view kListens = "listening on ";
-constexpr std::size_t kLastLines = 10;  // that a failure quotes
-constexpr int kTickMs = 200;            // ends that no pipe tells, and deadlines, are noticed so late
-constexpr int kReadsAtATime = 64;       // one that prints without end does not keep the others waiting
+constexpr std::size_t kLastLines = 10;  // quoted by a failure
+constexpr int kTickMs = 200;            // the most delay in noticing deadlines, and ends that no pipe reports
+constexpr int kReadsAtATime = 64;       // an engine that prints without end must not keep the others waiting
 constexpr int kRefusedItsFlags = 2;     // the exit status of our programs
 constexpr std::chrono::milliseconds kCheckInterval{200};
 
@@ -38,7 +38,7 @@ struct Output {
   LineSplitter lines;
 };
 
-// Of the keeper's thread alone, but for `url`.
+// Only for the keeper's thread, except for `url`.
 struct Engine {
   SpawnedEngine what;
   RestartBudget budget;
@@ -46,7 +46,7 @@ struct Engine {
   std::array<Output, 2> outputs = {};                                    // stdout, stderr
   std::deque<std::string> last_lines = {};                               // of this process
   bool has_listened = false;                                             // ever
-  std::optional<Clock::time_point> start_at = Clock::time_point::min();  // none: it runs, or never will again
+  std::optional<Clock::time_point> start_at = Clock::time_point::min();  // nullopt: it runs, or has failed for good
   Clock::time_point listens_by = {};
   std::string url = {};  // under the mutex
 };
@@ -72,7 +72,7 @@ struct SpawnedEngines::Impl {
   mutable std::condition_variable changed;
   absl::Status failed;     // under the mutex
   bool ending = false;     // under the mutex
-  bool is_ending = false;  // of the keeper's thread
+  bool is_ending = false;  // only for the keeper's thread
   std::jthread keeper;
 
   void keep();
@@ -170,7 +170,7 @@ void SpawnedEngines::Impl::wait_for_news() const {
   (void)::poll(wanted.data(), wanted.size(), kTickMs);
 }
 
-// False: there is nothing more, now or ever.
+// Returns false if there is nothing to read, now or ever.
 bool SpawnedEngines::Impl::read(Engine& engine, Output& output) {
   if (!output.fd) return false;
   std::array<char, 65536> piece;
@@ -195,7 +195,7 @@ void SpawnedEngines::Impl::take(Engine& engine, std::string line) {
 
 void SpawnedEngines::Impl::look_after(Engine& engine) {
   if (!engine.process) return;
-  const bool has_ended = engine.process->ends_within(absl::ZeroDuration());  // what it printed is in the pipes by then
+  const bool has_ended = engine.process->ends_within(absl::ZeroDuration());  // its whole output is in the pipes then
   for (Output& output : engine.outputs)
     for (int i = 0; i < kReadsAtATime && read(engine, output); ++i) {
     }
@@ -210,7 +210,7 @@ void SpawnedEngines::Impl::look_after(Engine& engine) {
   if (!is_ending) ended(engine, end);
 }
 
-// Nothing is left of it but its last lines.
+// Removes all traces of the process except its last lines.
 void SpawnedEngines::Impl::clear(Engine& engine) {
   engine.process.reset();
   for (Output& output : engine.outputs) {
@@ -228,10 +228,10 @@ void SpawnedEngines::Impl::ended(Engine& engine, const End& end) {
   if (!engine.has_listened) return fail(engine, {end.code, late ? what : cat(what, " before it listened")});
   engine.start_at = engine.budget.restart_after(Clock::now());
   if (!engine.start_at)
-    return fail(engine, unavailable(what, ", and it was started again ", options.max_restarts,
+    return fail(engine, unavailable(what, ", and it was restarted ", options.max_restarts,
                                     " times within an hour already (--max-engine-restarts)"));
-  options.log(cat(what, "; it is started again, restart ", engine.budget.used(), " of ", options.max_restarts,
-                  " within an hour"));
+  options.log(
+      cat(what, "; restart ", engine.budget.used(), " of ", options.max_restarts, " within an hour"));
 }
 
 void SpawnedEngines::Impl::fail(const Engine& engine, const absl::Status& why) {

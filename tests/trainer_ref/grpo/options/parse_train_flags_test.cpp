@@ -55,7 +55,7 @@ TEST_F(TrainFlagsTest, OfTheAlgorithmsReachTheirPlaces) {
 TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--model="}), HasSubstr("--model=: give the folder of a checkpoint"));
   EXPECT_THAT(refusal({"--engines="}), HasSubstr("give the URLs of the engines"));
-  EXPECT_THAT(refusal({"--engines=http://a:1,http://a:1"}), HasSubstr("the same URL stands twice"));
+  EXPECT_THAT(refusal({"--engines=http://a:1,http://a:1"}), HasSubstr("the same URL occurs twice"));
   EXPECT_THAT(refusal({"--engines=127.0.0.1:8001"}), HasSubstr("expected http://HOST:PORT"));
   EXPECT_THAT(refusal({"--sync="}), HasSubstr("give the endpoint that the engines were started with"));
   EXPECT_THAT(refusal({"--steps=0"}), HasSubstr("--steps=0: give 1 or more"));
@@ -65,12 +65,12 @@ TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--top-p=0"}), HasSubstr("--top-p=0: give a value above 0, at most 1, as --top-p=0.95"));
   EXPECT_THAT(refusal({"--epochs=2"}), HasSubstr("--epochs=2: it counts passes over a file; add --task=data"));
   EXPECT_THAT(refusal({"--task=data", "--data=f", "--epochs=2", "--steps=60"}),
-              HasSubstr("--epochs=2: --steps=60 is given, too; leave one out"));
+              HasSubstr("--epochs=2: --steps=60 is also given; leave one out"));
   EXPECT_THAT(refusal({"--task=data", "--data=f", "--epochs=-1"}), HasSubstr("--epochs=-1: give a value from 0"));
   EXPECT_THAT(refusal({"--system-prompt=Add."}), HasSubstr("--system-prompt=Add.: add --chat"));
   EXPECT_THAT(refusal({"--chat-template-kwargs=[1]"}), HasSubstr("expected a JSON object, found a JSON array"));
   EXPECT_THAT(refusal({"--chat-template-kwargs={"}), HasSubstr("--chat-template-kwargs={: "));
-  EXPECT_THAT(refusal({"--chat-template-kwargs={\"tools\": []}"}), HasSubstr("\"tools\" is the trainer's own"));
+  EXPECT_THAT(refusal({"--chat-template-kwargs={\"tools\": []}"}), HasSubstr("\"tools\" is set by the trainer"));
   EXPECT_THAT(refusal({"--loss=ppo"}), HasSubstr("--loss=ppo: give one of grpo, bnpo, dr_grpo, dapo"));
   EXPECT_THAT(refusal({"--warmup-steps=5", "--decay-steps=3"}), HasSubstr("give 0, or more than --warmup-steps"));
   EXPECT_THAT(refusal({"--epsilon-low=1.5"}), HasSubstr("--epsilon-low=1.5: give a value from 0 to 1"));
@@ -82,8 +82,8 @@ TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--reward=exec:"}), HasSubstr("expected a program behind exec:"));
   EXPECT_THAT(refusal({"--supervised", "--resume=step_2"}), HasSubstr("a supervised run cannot be resumed"));
   EXPECT_THAT(refusal({"--device=gpu"}), HasSubstr("--device=gpu: expected cpu, cuda, cuda:N or auto"));
-  EXPECT_THAT(refusal({"--spawn-engines=2"}), HasSubstr("--engines=http://a:1: --spawn-engines starts engines of this "
-                                                        "run's own; leave one of the two out"));
+  EXPECT_THAT(refusal({"--spawn-engines=2"}), HasSubstr("--engines=http://a:1: --spawn-engines starts this run's own "
+                                                        "engines; leave one of the two out"));
   EXPECT_THAT(refusal({"--engines=", "--spawn-engines=2", "--supervised"}),
               HasSubstr("a supervised run has no engines"));
   EXPECT_THAT(refusal({"--colocate", "--max-staleness=1"}), HasSubstr("engines sleep while the trainer trains"));

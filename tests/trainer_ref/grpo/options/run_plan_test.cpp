@@ -50,8 +50,8 @@ TEST_F(RunPlanTest, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
   ASSERT_TRUE(too_early.ok()) << too_early.status();
   EXPECT_THAT(
       resolve_schedule(*too_early, 30).status().message(),
-      HasSubstr("--decay-steps=20: the run has 30 optimizer steps, and would go on with a learning rate of 0; give "
-                "--decay-steps=30"));
+      HasSubstr("--decay-steps=20: the run has 30 optimizer steps, and would continue with a learning rate of 0; "
+                "give --decay-steps=30"));
 }
 
 TEST_F(RunPlanTest, EpochsEndWithTheLastProblem) {
@@ -104,8 +104,8 @@ TEST_F(RunPlanTest, AModelWithoutAChatTemplateIsRefusedWhereOneIsNeeded) {
               AllOf(StartsWith(model), HasSubstr("has no chat template"), HasSubstr("messages need one")));
   EXPECT_THAT(refused(*chat, texts), AllOf(StartsWith(model), HasSubstr("--chat needs one")));
   EXPECT_EQ(refused(*variables, texts),
-            "--chat-template-kwargs={\"b\":1,\"a\":2}: no problem is written by a chat "
-            "template; add --chat, or leave it out");
+            "--chat-template-kwargs={\"b\":1,\"a\":2}: no problem uses a chat template; add --chat, or "
+            "leave it out");
   std::ofstream(folder.path() / "chat_template.jinja") << "{{ messages | sum }}";
   EXPECT_THAT(refused(*told, chats), AllOf(StartsWith(model), HasSubstr("sum"), HasSubstr("line 1")));
   std::ofstream(folder.path() / "chat_template.jinja") << "{% for m in messages %}{{ m.content }} {% endfor %}";

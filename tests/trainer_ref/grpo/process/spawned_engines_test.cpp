@@ -186,9 +186,7 @@ TEST_F(Spawned, OneThatDiesIsStartedAgainElsewhere) {
   const pid_t pid = std::stoi(before.substr(before.rfind(':') + 1));
   ::kill(pid, SIGKILL);
   ASSERT_TRUE(eventually([&] { return !engines->url(0).empty() && engines->url(0) != before; }));
-  EXPECT_THAT(log_.lines(),
-              ::testing::Contains("engine-0: it was ended by signal 9; it is started again, restart 1 of 2 "
-                                  "within an hour"));
+  EXPECT_THAT(log_.lines(), ::testing::Contains("engine-0: it was ended by signal 9; restart 1 of 2 within an hour"));
   EXPECT_THAT(engines->failure(), IsOk());
   EXPECT_TRUE(is_gone(pid));
 }
@@ -198,7 +196,7 @@ TEST_F(Spawned, OneThatDiesAgainAndAgainIsGivenUpAndTheOthersRunOn) {
   ASSERT_TRUE(eventually([&] { return !engines->failure().ok(); }));
   EXPECT_THAT(engines->failure(),
               StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("engine-0: it ended with exit status 3, and it was started again 1 times"),
+                       AllOf(HasSubstr("engine-0: it ended with exit status 3, and it was restarted 1 times"),
                              HasSubstr("--max-engine-restarts"), HasSubstr("\n    bad"))));
   EXPECT_EQ(engines->url(0), "");
   EXPECT_NE(engines->url(1), "");
