@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """circles.py ROOT: fails if units include one another in a circle. A unit is a header and the sources of its name.
 
-Include roots enforce the arrows between parts; this enforces those inside a part. Headers alone are in no circle. A
-source may close one if a class or a function of its header is written over several units: ALLOWED lists these.
+Include roots enforce the arrows between parts; this script enforces the arrows inside a part. Headers alone must form
+no circle. A source may close one if a class or a function of its header is spread over several units, as in ALLOWED.
 """
 
 import re
@@ -14,9 +14,9 @@ HEADERS = {".h", ".cuh"}
 SUFFIXES = HEADERS | {".cpp", ".cu"}
 ALLOWED = [{f"{folder}/{name}" for name in names.split()} for folder, names in [
     ("kernels", "digest digest_function processor tiles"),  # they compute the type that the public header digest.h has
-    ("kernels", "cuda_digest digest_device launch_device"),  # and so on a GPU
-    ("kernels", "cuda_life cuda_memory"),  # memory has a life, which is known by a byte made under a DeviceGuard
-    ("transport", "endpoint endpoint_options"),  # Endpoint::parse() is two sources long
+    ("kernels", "cuda_digest digest_device launch_device"),  # the same on a GPU
+    ("kernels", "cuda_life cuda_memory"),  # memory has a life, found by a byte that is made under a DeviceGuard
+    ("transport", "endpoint endpoint_options"),  # Endpoint::parse() has two sources
     ("transport/wire", "messages message_fields message_reader message_writer"),  # encode(), decode() of messages.h
     # An interpreter: values have methods, which run the machine, which makes values.
     ("trainer_ref/chat", "ast compare functions iterate loop machine methods print scope texts value"),
@@ -24,7 +24,7 @@ ALLOWED = [{f"{folder}/{name}" for name in names.split()} for folder, names in [
 
 
 def arrows(root: Path, suffixes: set[str]) -> dict[str, dict[str, str]]:
-    """Of each unit those that it includes, and where it does."""
+    """Returns, for each unit, the units that it includes, each with the file and line of an include."""
     files = {path.relative_to(root) for folder in FOLDERS for path in (root / folder).rglob("*")
              if path.suffix in SUFFIXES}
     graph = {str(file.with_suffix("")): {} for file in files}
@@ -60,7 +60,7 @@ def main() -> None:
                              for other, place in graph[unit].items() if other in circle), sep="\n")
     gone = [" ".join(sorted(circle)) for circle in ALLOWED if circle not in found]
     if wrong or gone:
-        sys.exit("\n".join(f"no circle any more, or another one: {units}" for units in gone) +
+        sys.exit("\n".join(f"no longer a circle, or a different one: {units}" for units in gone) +
                  "\nmove what both need into a lower header, or say in ALLOWED (tests/arrows/circles.py) why not")
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""scheme_names.py ROOT: fails, with file and line, where code outside of schemes/ and the tests names a scheme.
+"""scheme_names.py ROOT: fails, with file and line, if code outside schemes/ and the tests names a scheme.
 
 A literal that is a scheme's name ("shm"), or has the beginning of a URL that the code completes ("did you mean shm://"),
-is code that decides by the name; the registry's facts are there for that. A whole URL in a text is an example
-("as shm:///run/user/1000/grpo"), and a comment is no code. "auto" is also a value of flags: it counts only on a line that
-speaks of schemes. Nor does code outside include a scheme's headers, or use what is in its namespace.
+means that the code decides by the name instead of the registry's facts. A whole URL in a text is an example
+("as shm:///run/user/1000/grpo"), and comments do not count. "auto" is also a value of flags: it counts only on a line
+that mentions schemes. Code outside must not include a scheme's headers or use its namespace either.
 """
 
 import ast
@@ -15,14 +15,14 @@ from pathlib import Path
 FOLDERS = ("bench", "kernels", "python/bascule", "python/src", "receiver", "sender", "trainer_ref", "transport")
 SUFFIXES = {".cpp", ".h", ".cu", ".cuh", ".py"}
 ALLOWED = {
-    "bench/flat_broadcast.cpp",  # a baseline made of nccl's own parts
+    "bench/flat_broadcast.cpp",  # a baseline made of nccl's parts
     "bench/alternatives/double_buffer.py",  # measures shm itself beside another library
     "bench/python_package.py",
 }
 
 
 def names(root: Path) -> list[str]:
-    """As the schemes' own sources have them."""
+    """Returns the schemes' names, from their sources."""
     declared = re.compile(r'(?:return|Scheme \w+) ?\{\s*\.name = "([a-z0-9-]+)"')
     found = {name for source in (root / "schemes").rglob("*.cpp") for name in declared.findall(source.read_text())}
     if not {"auto", "shm"} <= found:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""structure.py ROOT: fails, with the file, where a part of the core has outgrown its shape.
+"""structure.py ROOT: fails, with the file, if a part of the core has outgrown its structure.
 
-The class Fleet has 40 functions at most: what has state of its own gets an owner of its own. The faces sender.h and
+The class Fleet has at most 40 functions: separate state belongs in a separate class. The headers sender.h and
 receiver.h are for users: no other source of their folders includes them. The planners take their events by Turn.
 """
 
@@ -14,7 +14,7 @@ PLANNERS = ("sender/fleet/fleet.cpp", "schemes/nccl/delivery_planner.cpp", "sche
 
 
 def functions(source: str, name: str) -> int:
-    """How many functions the class declares, constructors and operators included."""
+    """Returns how many functions the class declares, constructors and operators included."""
     body = re.search(rf"^class {name} {{$(.*?)^}};$", re.sub(r"//.*", "", source), re.M | re.S)[1]
     while (shorter := re.sub(r"\{[^{}]*\}", ";", body)) != body:
         body = shorter
@@ -25,7 +25,7 @@ def main() -> None:
     root = Path(sys.argv[1])
     wrong = []
     if (found := functions((root / "sender/fleet/fleet.h").read_text(), "Fleet")) > MOST_FUNCTIONS:
-        wrong.append(f"sender/fleet/fleet.h: expected {MOST_FUNCTIONS} functions at most in Fleet, found {found}")
+        wrong.append(f"sender/fleet/fleet.h: expected at most {MOST_FUNCTIONS} functions in Fleet, found {found}")
     for part in ("sender", "receiver"):
         for path in sorted((root / part).rglob("*")):
             face = f"#include <bascule/{part}/{part}.h>"

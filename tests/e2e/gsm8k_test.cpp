@@ -241,7 +241,7 @@ TEST_F(Gsm8k, RefusesWhatMakesNoSenseAndSaysWhatWould) {
       {"prove-gsm8k", with(proof, {"--out="}), "--out=: expected a folder"},
       {"prove-gsm8k", with(proof, {"--", "--out=x"}), "expected --out before --"},
       {"make-word-problems", {file}, "expected a folder, found the file"},
-      {"make-word-problems", {"--sft-problems", "abc", empty}, "expected a number from 1 on, found abc"},
+      {"make-word-problems", {"--sft-problems", "abc", empty}, "expected a number of at least 1, found abc"},
   };
   for (const auto& [name, flags, why] : bad) {
     Program run = script(name, flags);

@@ -1,6 +1,6 @@
-# Installs the build tree `build` into `prefix`, from nothing: a header that is no longer installed must not stay.
+# Installs the build tree `build` into an empty `prefix`: a header that is no longer installed must not stay.
 file(REMOVE_RECURSE ${prefix})
-# Under a umask that lets nobody else read: what is installed has modes of its own.
+# Uses a umask that lets no other user read: installed files must get their own modes.
 execute_process(COMMAND sh -c "umask 077 && exec \"$@\"" sh ${CMAKE_COMMAND} --install ${build} --prefix ${prefix}
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND find ${prefix} -mindepth 2 ! -perm -a=r ! -path ${prefix}/lib/cmake OUTPUT_VARIABLE unreadable COMMAND_ERROR_IS_FATAL ANY)

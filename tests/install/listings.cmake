@@ -1,4 +1,4 @@
-# The listings of docs/guide/cpp.md are the examples, to the letter.
+# Checks that the listings of docs/guide/cpp.md are the examples, to the letter.
 file(READ ${source}/docs/guide/cpp.md page)
 foreach(example trainer engine)
   file(READ ${source}/examples/${example}.cpp text)

@@ -1,4 +1,4 @@
-# Runs the two examples of folder `bin` at once, as README says, and looks at what they print.
+# Runs the two examples of folder `bin` at once, as docs/guide/cpp.md does, and checks what they print.
 execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
   COMMAND sh -c "exec ${bin}/example-trainer shm://${folder}/endpoint >&2"  # else CMake pipes it into the engine

@@ -1,5 +1,5 @@
-// A scheme of the user's own, against the installed headers: slots are memfds, and a worker reads a version out of the
-// sender's, by its path in /proc, into memory of its own.
+// A user's own scheme, built against the installed headers: slots are memfds, and a worker reads a version out of the
+// sender's memfd, by its path in /proc, into its own memory.
 #pragma once
 
 #include <bascule/transport/scheme.h>
@@ -100,7 +100,7 @@ inline const bascule::Scheme& pull_scheme() {
   return scheme;
 }
 
-// The scheme of `endpoint` where it is the user's own; null: one of Bascule's.
+// The user's scheme if `endpoint` names it; null for one of Bascule's.
 inline const bascule::Scheme* own_scheme(const std::string& endpoint) {
   return endpoint.starts_with("pull:") ? &pull_scheme() : nullptr;
 }

@@ -1,4 +1,4 @@
-// consumer-receiver ENDPOINT: reads versions in place until the last, and expects every byte of each to be its own.
+// consumer-receiver ENDPOINT: reads versions in place until the last one, and checks every byte of each.
 #include <bascule/receiver/receiver.h>
 
 #include <chrono>
@@ -69,8 +69,8 @@ int main(int argc, char** argv) {
     const bascule::Weights& weights = receiver->weights(flip.slot);
     if (!holds(weights.find("embedding.weight"), served, 0, kVocabulary * kWidth) ||
         !holds(weights.find("norm.weight"), served, 1, kWidth))
-      return std::fprintf(stderr, "version %d holds other bytes than were sent\n", served), 1;
-    std::printf("version %d: every byte is its own\n", served);
+      return std::fprintf(stderr, "version %d does not hold the bytes that were sent\n", served), 1;
+    std::printf("version %d: every byte is right\n", served);
   }
   return 0;
 }

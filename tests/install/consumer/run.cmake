@@ -1,5 +1,5 @@
-# Runs the two programs of folder `bin` at once, as two processes, and checks that they load neither LibTorch nor CUDA;
-# of a build with CUDA (`cuda`) its runtime, and never the driver's library.
+# Runs the two programs of folder `bin` at once, as two processes, and checks that they load neither LibTorch nor CUDA.
+# A build with CUDA (`cuda`) may load its runtime, but never the driver's library.
 set(never "torch|c10|cuda|cudart")
 if(cuda)
   set(never "torch|c10|libcuda\\.so")
@@ -12,8 +12,8 @@ foreach(program consumer-sender consumer-receiver)
   endif()
 endforeach()
 
-foreach(scheme shm pull)  # and one of the user's own
-  # A socket's path is short: not below the build tree.
+foreach(scheme shm pull)  # pull is the user's own
+  # A socket's path must be short, so the folder does not lie below the build tree.
   execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   execute_process(
     COMMAND ${bin}/consumer-sender ${scheme}://${folder}/endpoint

@@ -1,4 +1,4 @@
-// The model that the sender sends and the receiver checks: each element tells its tensor, its place and its version.
+// The model that the sender sends and the receiver checks: each element shows its tensor, place and version.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace consumer {
 inline constexpr int kVersions = 3;
 inline constexpr std::int64_t kVocabulary = 4099, kWidth = 96;  // embedding [V, C], norm [C]
 
-// Below 2^24, so that every element has a float of its own; small enough to differ in every byte but the sign.
+// Below 2^24, so that a float holds every element exactly; small enough to differ in every byte but the sign.
 inline float element(int version, std::size_t tensor, std::size_t index) {
   return static_cast<float>((index * 7 + tensor * 3 + static_cast<std::size_t>(version) * 1'000'003) % (1u << 24));
 }
