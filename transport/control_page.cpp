@@ -21,8 +21,8 @@ struct alignas(64) PageHeader {
 };
 static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kControlPageBytes);
 
-// Where the line of a slot lies. Indices grow without end as slots are retired; of those that are there at one time no
-// two share a line, and a reader of an older one finds another version in it.
+// The offset of a slot's line. Indices grow without end as slots are retired. Slots that exist at the same time never
+// share a line, and a reader of an older slot finds another version in its line.
 constexpr std::size_t line_offset(std::uint32_t slot) {
   return sizeof(PageHeader) + (slot % kMaxSlots) * sizeof(SlotLine);
 }
@@ -42,7 +42,7 @@ SlotLine& ControlPage::line(std::uint32_t slot) {
   return *reinterpret_cast<SlotLine*>(memory_.writable().data() + line_offset(slot));
 }
 
-// Within a change all stores are releases: a reader that acquires one of them sees the odd sequence before it, and a
+// All stores of a change are releases: a reader that acquires one of them also sees the odd sequence before it, and a
 // reader that sees the even sequence after it sees all of them.
 void ControlPage::begin(std::uint32_t slot) {
   SlotLine& to = line(slot);
@@ -71,13 +71,15 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
   BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), kControlPageBytes, Access::kReadOnly));
   const auto* header = reinterpret_cast<const PageHeader*>(view.mapping_.bytes().data());
   if (header->magic != kMagic)
-    return invalid_argument("the sender's control page is not one; run the same version of Bascule on ", "both ends");
+    return invalid_argument(
+        "expected a control page from the sender, found other memory; run the same version of Bascule on ",
+        "both ends");
   if (header->format != kFormat)
     return invalid_argument("the sender's control page has format ", header->format, ", expected ", kFormat,
                             "; run the same version of Bascule on both ends");
   if (header->digest_number != kDigestNumber)
-    return invalid_argument("the digests of the sender's control page are of function ", header->digest_number,
-                            ", expected ", kDigestNumber, "; run the same version of Bascule on both ends");
+    return invalid_argument("the sender's control page has digests of function ", header->digest_number, ", expected ",
+                            kDigestNumber, "; run the same version of Bascule on both ends");
   if (header->epoch != epoch)
     return invalid_argument("the sender's control page is of epoch ", header->epoch, ", expected ", epoch);
   return view;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kExample = "shm:///run/user/1000/grpo";
 
-// `place` is what stands between "scheme://" and the options, and neither begins with a slash nor holds a port.
+// `place` stands between "scheme://" and the options, and neither begins with a slash nor holds a port.
 absl::Status not_a_place(std::string_view scheme, std::string_view place) {
   if (place.empty())
     return invalid_argument("it names no folder; expected one from the root, as ", kExample, ", or host:port");

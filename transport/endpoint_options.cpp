@@ -38,7 +38,7 @@ absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
   return absl::OkStatus();
 }
 
-// The control page has a line for each slot, and for each that is still read after it left the ring.
+// The control page has a line for each slot, including slots that are still read after they left the ring.
 absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
   constexpr int kMost = 48;
   int spares = 0;
@@ -158,7 +158,7 @@ absl::StatusOr<std::string> percent_decoded(std::string_view text) {
 
 std::filesystem::path normal_path(std::string_view text) {
   const std::filesystem::path path = std::filesystem::path(text).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();  // without a slash at the end
+  return path.has_filename() ? path : path.parent_path();  // without a trailing slash
 }
 
 absl::Status set_options(Endpoint& endpoint, std::string_view query) {

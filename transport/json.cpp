@@ -10,7 +10,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-// Looks at brackets alone, so that nesting is refused before a parser spends memory on it.
+// Checks only the brackets, so that deep nesting is refused before a parser spends memory on it.
 bool nests_deeper_than(std::string_view text, int limit) {
   int depth = 0;
   bool in_string = false;
@@ -30,8 +30,8 @@ bool nests_deeper_than(std::string_view text, int limit) {
   return false;
 }
 
-// Looks for a key that stands twice in one object. A pass of its own: the parser's callback, which could do it, has the
-// parser walk over all members of an object whenever one of them ends.
+// Finds a key that occurs twice in one object, in a separate pass: with the parser's callback instead, the parser would
+// walk all members of an object whenever one of them ends.
 class KeyWatch final : public nlohmann::json_sax<nlohmann::json> {
  public:
   const std::optional<std::string>& duplicate() const { return duplicate_; }  // the first one
@@ -62,7 +62,7 @@ class KeyWatch final : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
 
  private:
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+  std::vector<std::unordered_set<std::string>> keys_;  // of the open objects
   std::optional<std::string> duplicate_;
 };
 

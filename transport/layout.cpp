@@ -42,8 +42,8 @@ absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
 }
 
 Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases, std::uint64_t bytes) {
-  // A plain text that says everything about the layout, one tensor a line; names cannot hold a NUL's
-  // neighbourhood apart, so their length goes along.
+  // A plain text with everything about the layout, one tensor per line; names may hold any character, so their length
+  // goes along.
   std::string text = cat("bascule layout 1\n", bytes, "\n");
   for (const Placement& tensor : tensors)
     absl::StrAppend(&text, tensor.spec.name.size(), " ", to_string(tensor.spec), " ", tensor.offset, "\n");
@@ -160,7 +160,7 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool c
   std::vector<std::string> differences;
   std::vector<bool> named(by_name_.size(), false), covered(tensors_.size(), false);
   std::set<std::string_view> not_sent;
-  std::uint32_t next = 0;  // both are in one order, as a rule
+  std::uint32_t next = 0;  // both usually have the same order
   for (const TensorSpec& spec : expected) {
     const std::optional<std::uint32_t> number = number_of(spec.name, next);
     if (number ? named[*number] : not_sent.contains(spec.name)) {

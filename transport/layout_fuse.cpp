@@ -44,7 +44,7 @@ std::optional<std::uint64_t> Layout::joined_at(std::span<const std::string> name
   return begin;
 }
 
-// Orders anew, with the tensors of each list as one.
+// Orders the tensors anew, with each list as one.
 absl::Status Layout::fuse(std::span<const std::vector<std::string>> lists) {
   struct Unit {
     std::vector<std::uint32_t> tensors;

@@ -16,7 +16,7 @@ std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape) {
 
 bool merge_dimensions(std::span<const std::int64_t> shape, std::span<const std::int64_t> tensor_strides,
                       std::span<const std::int64_t> slot_strides, kernels::Segment& segment) {
-  std::uint32_t rank = 0;  // filled from the innermost dimension outwards, and turned round in the end
+  std::uint32_t rank = 0;  // filled from the innermost dimension outwards, and reversed at the end
   for (std::size_t i = shape.size(); i-- > 0;) {
     if (shape[i] == 1) continue;
     if (rank > 0) {

@@ -1,4 +1,4 @@
-// In a build without CUDA.
+// transport/device.h in a build without CUDA.
 #include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
 

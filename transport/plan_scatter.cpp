@@ -19,7 +19,7 @@ std::string to_text(const Shape& shape) {
   return text + "]";
 }
 
-// What a part takes out of the layout.
+// The box that a part takes from the layout.
 struct Box {
   const Placement* from = nullptr;
   Shape begin, shape;
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<Box>> boxes_of(const Layout& layout, const TargetTens
   return boxes;
 }
 
-// The segments of one target. False where one would have too many dimensions.
+// Appends the segments of one target. Returns false if one would have too many dimensions.
 bool append_segments(const std::vector<Box>& boxes, const TargetTensor& target, std::uint32_t index,
                      std::vector<kernels::Segment>& segments) {
   const Shape tensor_strides = dense_strides(target.shape);

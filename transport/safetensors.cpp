@@ -29,7 +29,7 @@ absl::Status invalid(std::string_view where, std::string_view name, std::string_
   return invalid_argument(where, ": tensor '", name, "': ", what);
 }
 
-// The bytes of a tensor, or none where they do not fit 64 bits.
+// The bytes of a tensor, or nullopt if they do not fit 64 bits.
 std::optional<std::uint64_t> bytes_of(const TensorSpec& spec) {
   std::uint64_t bytes = size_of(spec.dtype);
   for (const std::int64_t size : spec.shape)
@@ -164,7 +164,7 @@ absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> f
 absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs,
                                                const std::map<std::string, std::string>& metadata,
                                                std::size_t alignment) {
-  // The text grows item by item: an ordered_json would look for each name among all before it.
+  // The text grows item by item: an ordered_json would search all earlier names for each name.
   std::string text = "{";
   std::unordered_set<std::string_view> names;
   names.reserve(specs.size());

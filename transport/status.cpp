@@ -14,8 +14,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-// How many letters must be put in, taken out, changed, or swapped with their neighbour (optimal string
-// alignment).
+// How many letters must be inserted, removed, changed, or swapped with their neighbour (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -32,7 +31,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// The limit of open descriptors that `error` is about, its value and what to do. Empty if it is about none.
+// The limit of open descriptors that `error` reports, with its value and what to do; empty for other errors.
 std::string which_descriptor_limit(int error) {
   rlimit limit{};
   if (error == ENFILE)
@@ -53,7 +52,7 @@ absl::Status annotate(const absl::Status& status, std::string_view prefix) {
 }
 
 absl::Status errno_status(int error, std::string_view what) {
-  // As absl::ErrnoToStatus() does, whose table of texts ThreadSanitizer does not know.
+  // Like absl::ErrnoToStatus(), whose table of texts ThreadSanitizer does not know.
   std::array<char, 256> text{};
   return {absl::ErrnoToStatusCode(error),
           cat(what, ": ", ::strerror_r(error, text.data(), text.size()), which_descriptor_limit(error))};

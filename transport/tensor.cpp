@@ -104,7 +104,7 @@ absl::Status Parameters::move_into(std::span<std::byte* const> targets, std::sha
   }
   BASCULE_TRY(move(moves));
   for (std::size_t i = 0; i < targets.size(); ++i) *pointers_[i] = targets[i];
-  memory_->memory = std::move(keeps);  // what it held was read until here
+  memory_->memory = std::move(keeps);  // the old memory was read until here
   return absl::OkStatus();
 }
 

@@ -24,8 +24,8 @@ absl::Status no_threads(std::string_view whose, const std::exception& error) {
   const bool of_thread = dynamic_cast<const std::system_error*>(&error) != nullptr;
   return absl::ResourceExhaustedError(cat(whose, of_thread ? ": no thread can be started: " : ": ", error.what(),
                                           "; the limits here are ",
-                                          limits.empty() ? "those of the system (kernel.threads-max)" : limits,
-                                          "; raise the one that is reached, or ask for fewer threads"));
+                                          limits.empty() ? "the system's (kernel.threads-max)" : limits,
+                                          "; raise the one that was reached, or use fewer threads"));
 }
 
 }  // namespace bascule::inline v0

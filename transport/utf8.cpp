@@ -10,7 +10,7 @@ bool is_utf8(std::string_view text) {
   while (i < text.size()) {
     const auto lead = static_cast<std::uint8_t>(text[i++]);
     if (lead < 0x80) continue;
-    // Bytes that follow, and the smallest code point that needs that many (anything below is overlong).
+    // How many bytes follow, and the smallest code point that needs that many (a smaller one is overlong).
     int following = 0;
     std::uint32_t smallest = 0;
     std::uint32_t code = 0;

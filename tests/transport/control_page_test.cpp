@@ -120,7 +120,7 @@ TEST(ControlPageView, RefusesSealedMemoryThatIsNoControlPage) {
   auto memory = make_memfd("bascule-test", 4096);
   ASSERT_THAT(memory, IsOk());
   EXPECT_THAT(ControlPageView::map(UniqueFd(::dup(memory->descriptor.get())), 0),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("control page is not one")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected a control page")));
 }
 
 // What a page says whose header has `value` at byte `at`.

@@ -22,7 +22,7 @@ TEST(Threads, ThatCannotBeStartedAreAnErrorWithTheLimits) {
   EXPECT_THAT(starting_threads("the sender", start),
               StatusIs(StatusCode::kResourceExhausted,
                        AllOf(HasSubstr("the sender: no thread can be started: "), HasSubstr("the limits here are "),
-                             HasSubstr("ask for fewer threads"))));
+                             HasSubstr("use fewer threads"))));
 }
 
 TEST(Threads, ThatAreStartedChangeNothing) {

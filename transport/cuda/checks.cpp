@@ -1,4 +1,4 @@
-// What users give, looked at before the device is: streams and memory.
+// Checks users' streams and memory before the device uses them.
 #include <cuda.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 using cuda::cuda_status;
 using cuda::Driver;
 
-// The device of a context that is not current.
+// The device of a context, which need not be current.
 absl::StatusOr<int> device_of(const Driver& driver, CUcontext context) {
   BASCULE_CUDA_DRIVER(driver.push_context(context));
   CUdevice device = -1;
@@ -31,9 +31,9 @@ std::string name_of(Stream stream) {
   return cat("stream ", absl::StrFormat("%p", static_cast<void*>(stream)));
 }
 
-// What lies at an address, as the context that is current sees it.
+// The memory at an address, as the current context sees it.
 struct Place {
-  unsigned kind = 0;  // CUmemorytype; 0: CUDA does not know it
+  unsigned kind = 0;  // CUmemorytype; 0: unknown to CUDA
   CUdeviceptr seen_at = 0;
   int device = -1, managed = 0;
 };
@@ -47,7 +47,7 @@ absl::StatusOr<Place> place_of(const Driver& driver, CUdeviceptr address) {
   return place;
 }
 
-// Where kernels of `device` may not use `address`, what is there; else empty.
+// If kernels of `device` cannot use `address`, the kind of memory there; else empty.
 absl::StatusOr<std::string> why_not(const Driver& driver, int device, CUdeviceptr address) {
   BASCULE_ASSIGN(const Place place, place_of(driver, address));
   if (place.kind == 0)
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> why_not(const Driver& driver, int device, CUdevicept
     return std::string("host memory that was registered without this address for the device");
   }
   if (place.device == device) return std::string();
-  unsigned access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;  // where the driver cannot tell
+  unsigned access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;  // if the driver cannot tell
   if (driver.pointer_attribute(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address) != CUDA_SUCCESS)
     access = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
   if (place.seen_at == address && access != CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE) return std::string();
@@ -77,7 +77,8 @@ absl::Status check_stream(int device, Stream stream) {
         "this process is being captured into a graph; name a stream made with cudaStreamNonBlocking, ",
         "or call again when the capture has ended");
   };
-  // First of all: the other questions about the default stream end a capture of a blocking one (seen with driver 580).
+  // This comes first: the other queries of the default stream end the capture of a blocking stream (seen with driver
+  // 580).
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const kernels::cuda::CudaResult asked = BASCULE_CUDA_CODE(functions->stream_is_capturing(stream, &status));
   if (asked.code == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return of_a_capture();

@@ -14,7 +14,7 @@
 namespace bascule::inline v0::cuda {
 namespace {
 
-constexpr int kOldestCapability = 80;  // of the kernels' machine code
+constexpr int kOldestCapability = 80;  // for which the kernels have machine code
 
 absl::StatusOr<Device> device_at(int ordinal) {
   cudaDeviceProp properties{};
@@ -26,7 +26,7 @@ absl::StatusOr<Device> device_at(int ordinal) {
   std::memcpy(device.uuid.data(), &properties.uuid, device.uuid.size());
   if (const absl::StatusOr<const Driver*> functions = driver(); functions.ok()) {
     int exports = 0;
-    // An error is a no: what is to be exported then fails with its own text.
+    // An error counts as false: an export then fails with its own text.
     device.exports_memory =
         (*functions)
                 ->device_get_attribute(&exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
@@ -68,7 +68,7 @@ absl::Status why_no_gpu() {
     if (device.ok()) newest = std::max(newest, device->compute_capability);
   }
   if (newest < kOldestCapability)
-    return unavailable("the newest of ", count, " GPUs is of compute capability ", newest / 10, ".", newest % 10,
+    return unavailable("the newest of ", count, " GPUs has compute capability ", newest / 10, ".", newest % 10,
                        "; expected 8.0 (A100) or newer");
   return driver().status();
 }
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<Device>> devices() {
 absl::StatusOr<Device> find_device(int ordinal) {
   BASCULE_ASSIGN(std::vector<Device> all, devices());
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= all.size())
-    return unavailable("there is no device ", ordinal, "; this process sees ", all.size(), ", from 0 on",
+    return unavailable("there is no device ", ordinal, "; this process sees ", all.size(), ", numbered from 0",
                        visible_devices());
   return std::move(all[static_cast<std::size_t>(ordinal)]);
 }

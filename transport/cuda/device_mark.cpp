@@ -19,7 +19,7 @@ class CudaMark final : public DeviceMark {
   int device() const override { return event_.device(); }
   absl::Status record(Stream stream) override {
     BASCULE_TRY(event_.alive());
-    const cuda::DeviceGuard guard(device());  // one for both
+    const cuda::DeviceGuard guard(device());  // one guard for both
     BASCULE_TRY(cuda_status(guard.result()));
     BASCULE_TRY(check_stream(device(), stream));
     return event_.record(stream);

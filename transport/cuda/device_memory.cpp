@@ -39,7 +39,7 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes, For
   BASCULE_ASSIGN(const Driver* const functions, driver());
   const DeviceGuard guard(device);
   BASCULE_TRY(cuda_status(guard.result()));
-  BASCULE_CUDA(cudaFree(nullptr));  // makes the context where there is none yet
+  BASCULE_CUDA(cudaFree(nullptr));  // makes the context if there is none yet
   int exports = 0;
   BASCULE_CUDA_DRIVER(functions->device_get_attribute(
       &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
@@ -118,7 +118,7 @@ absl::StatusOr<DeviceMapping> DeviceMapping::map(const Allocation& allocation, A
     keep_error(BASCULE_CUDA_CODE(functions->mem_address_free(address, allocation.bytes())));
     return annotate(status, "map device memory (is it as large as the other end says?)");
   }
-  DeviceMapping made;  // from here on it releases both
+  DeviceMapping made;  // it now releases both
   made.address_ = address;
   made.bytes_ = allocation.bytes();
   made.device_ = device;
@@ -136,7 +136,8 @@ DeviceMapping::~DeviceMapping() {
   const absl::StatusOr<const Driver*> functions = driver();
   if (!functions.ok()) return;
   kernels::cuda::CudaResult unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
-  if (unmapped.code == CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset: this memory belongs to no context
+  if (unmapped.code ==
+      CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset, and this memory belongs to no context
     (void)kernels::cuda::told(cudaFree(nullptr));
     unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
   }

@@ -1,4 +1,4 @@
-// transport/device.h with CUDA: the kernels' plans on a stream of our own, ordered against the user's by events.
+// transport/device.h with CUDA: the kernels' plans on our own stream, ordered against the user's by events.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace {
 
 namespace kc = kernels::cuda;
 
-// So much of what is copied in is digested while the next is on its way: behind the last copy remain 0.1 ms. Between
-// two copies lie some microseconds.
+// Copied-in bytes are digested in pieces of this size while the next piece is copied, so that 0.1 ms remains after the
+// last copy. Some microseconds lie between two copies.
 constexpr std::uint64_t kDigestedBehind = std::uint64_t{256} << 20;
 static_assert(kDigestedBehind % kernels::kTileBytes == 0 && kDevicePieceBytes % kernels::kTileBytes == 0 &&
               kHostPieceBytes % kernels::kTileBytes == 0);
@@ -31,7 +31,7 @@ using cuda::cuda_status;
 using cuda::UniqueEvent;
 using cuda::UniqueStream;
 
-// Both kinds of plan as one.
+// The common interface of both kinds of plan.
 class CudaPlan : public DevicePlan {
  public:
   virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) = 0;
@@ -77,7 +77,7 @@ class CudaQueue final : public DeviceQueue {
     return made;
   }
   ~CudaQueue() override {
-    (void)settle(Deadline(cuda::kUnderWay));  // what it writes to may be unmapped next
+    (void)settle(Deadline(cuda::kUnderWay));  // its targets may be unmapped next
   }
 
   int device() const override { return device_; }
@@ -188,7 +188,7 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(cuda_status(guard.result()));
     absl::Status copied = keep(static_cast<cuda::CudaWindow&>(to).copy_out(slot, {packed_, piece_bytes_}, copies_.get(),
                                                                            bytes_done, deadline));
-    BASCULE_TRY(keep(left_.record(copies_.get())));  // where it came to nothing, too: some of it may be under way
+    BASCULE_TRY(keep(left_.record(copies_.get())));  // also after an error: some copies may be under way
     return copied;
   }
 
@@ -196,7 +196,7 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
-    BASCULE_ASSIGN(const UniqueEvent there, UniqueEvent::make(device_));  // behind nothing
+    BASCULE_ASSIGN(const UniqueEvent there, UniqueEvent::make(device_));  // nothing is recorded, so nothing waits
     std::atomic<std::uint64_t> bytes_done{0};
     auto& window = static_cast<cuda::CudaWindow&>(to);
     absl::Status copied =
@@ -260,7 +260,7 @@ class CudaQueue final : public DeviceQueue {
     return std::nullopt;
   }
 
-  // By the streams themselves: of a call that failed there may be no event.
+  // Waits for the streams themselves, because a failed call may have recorded no event.
   absl::Status settle(Deadline deadline) override {
     for (const UniqueStream* stream : {&stream_, &copies_}) {
       if (stream->get() == nullptr || !lost_.ok()) continue;
@@ -275,7 +275,7 @@ class CudaQueue final : public DeviceQueue {
   // The first sticky error; a device that was reset counts as one.
   absl::Status usable() { return lost_.ok() && life_.over() ? keep(cuda::was_reset(device_)) : lost_; }
 
-  // Says what the memory was for, where it was that which was missing.
+  // If memory was short, adds what it was for.
   absl::Status asked_for(std::string_view what, const absl::Status& status) const {
     return absl::IsResourceExhausted(status) ? annotate(status, cat("memory for ", what, cuda::free_memory(device_)))
                                              : status;
@@ -299,8 +299,8 @@ class CudaQueue final : public DeviceQueue {
     return absl::OkStatus();
   }
 
-  // A piece is a launch and an event. The driver's queue holds some thousand of them behind a trainer's stream that is
-  // late; a caller that enqueues more waits for that stream.
+  // A piece is a launch and an event. The driver queues some thousand of them after a trainer's late stream; a caller
+  // that enqueues more waits for that stream.
   static std::uint64_t piece_bytes_of(std::uint64_t bytes) {
     constexpr std::uint64_t kMostPieces = 128;
     const std::uint64_t times = (bytes + kMostPieces * kDevicePieceBytes - 1) / (kMostPieces * kDevicePieceBytes);
@@ -319,7 +319,7 @@ class CudaQueue final : public DeviceQueue {
   template <typename Work>
   absl::Status enqueue(Caller caller, Work&& work) {
     BASCULE_TRY(usable());
-    const kc::DeviceGuard guard(device_);  // one for all that follows
+    const kc::DeviceGuard guard(device_);  // one guard for the whole call
     BASCULE_TRY(cuda_status(guard.result()));
     if (caller) BASCULE_TRY(keep(check_stream(device_, *caller)));
     plan_ = nullptr;
@@ -349,18 +349,18 @@ class CudaQueue final : public DeviceQueue {
   }
 
   int device_ = -1;
-  kc::DeviceLife life_;  // that all here was made in
+  kc::DeviceLife life_;  // in which everything here was made
   UniqueStream stream_;
   UniqueEvent before_, done_;
   kc::DigestCell cell_;
   Made digest_ = Made::kNone;
   CudaPlan* plan_ = nullptr;
   std::vector<void*> addresses_;
-  // Of what is packed in pieces, and of slots in host memory; made when they are first needed.
+  // For packing in pieces and for slots in host memory; made when first needed.
   UniqueStream copies_;
   std::vector<UniqueEvent> packed_;                   // by piece
-  std::uint64_t packed_bytes_ = 0, piece_bytes_ = 0;  // of the last run_in_pieces(): all of it, and a piece
-  UniqueEvent left_;                                  // behind the last copy, either way
+  std::uint64_t packed_bytes_ = 0, piece_bytes_ = 0;  // of the last run_in_pieces(): total, and per piece
+  UniqueEvent left_;                                  // after the last copy, in or out
   cuda::Milestones copied_in_;                        // of the slot that is copied in
   kc::DigestOutput incoming_;                         // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;

@@ -7,7 +7,7 @@
 namespace bascule::inline v0::cuda {
 namespace {
 
-// Mapping and descriptor keep the memory; the allocation's own handle would be lost where the device is reset.
+// The mapping and the descriptor keep the memory; the allocation's own handle would be lost if the device was reset.
 absl::StatusOr<std::shared_ptr<std::byte>> map_to_write(const Allocation& allocation) {
   const auto mapping = std::make_shared<DeviceMapping>();
   BASCULE_ASSIGN(*mapping, DeviceMapping::map(allocation, Access::kReadWrite, allocation.device()));

@@ -8,7 +8,7 @@
 namespace bascule::inline v0::cuda {
 namespace {
 
-// As of CUDA 12.0: what all of them had by then.
+// CUDA 12.0 has all these functions.
 constexpr unsigned kVersion = 12000;
 
 template <typename Function>

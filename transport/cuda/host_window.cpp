@@ -15,11 +15,11 @@
 namespace bascule::inline v0::cuda {
 namespace {
 
-// Under way together: enough to keep a copy engine busy. All of them at once would fill the driver's queue with a large
-// model's, and when time is up they would still write to a slot that belongs to another version by then.
+// Copies under way together: enough to keep a copy engine busy. All copies of a large model at once would fill the
+// driver's queue, and after the deadline they would write to a slot that already belongs to another version.
 constexpr std::uint64_t kMostCopiesAhead = 32;
 
-// A piece takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
+// A piece takes half a millisecond: by sleeping, this thread leaves the driver free for the trainer's thread.
 absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
   while (true) {
     BASCULE_ASSIGN(const bool passed, event.passed());
@@ -96,13 +96,13 @@ CudaWindow::~CudaWindow() {
   if (used_.get() != nullptr) (void)wait_asleep(used_, Deadline(kUnderWay));
 }
 
-// Whatever came of it, some of it may be under way.
+// Some copies may be under way even after an error.
 absl::Status CudaWindow::copy_out(const std::byte* slot, const Pieces& packed, Stream stream,
                                   std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   if (bytes_.empty()) return absl::OkStatus();
   absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
   BASCULE_TRY(used_.record(stream));
-  // Or they would write to a slot that belongs to another version by then.
+  // Otherwise they could write to a slot that already belongs to another version.
   if (!copied.ok()) (void)wait_asleep(used_, Deadline(kUnderWay));
   return copied;
 }
@@ -115,7 +115,7 @@ absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::by
 
 absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Pieces& packed, Stream stream,
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
-  // However late the trainer's stream is: nothing is enqueued that may write the slot when it belongs to another
+  // Even if the trainer's stream is late, nothing may be enqueued that writes the slot once it belongs to another
   // version.
   BASCULE_TRY(wait_asleep(packed.events.front(), deadline));
   const std::uint64_t step = reached_ ? piece_bytes_ : PinnedBuffers::kBytes;
@@ -146,7 +146,7 @@ absl::Status CudaWindow::enqueue_in(std::uint64_t begin, std::uint64_t end, std:
   }
   for (; begin < end; begin += PinnedBuffers::kBytes) {
     const std::uint64_t bytes = std::min(PinnedBuffers::kBytes, end - begin), number = buffers_->next++;
-    BASCULE_TRY(wait_asleep(buffers_->event(number), Deadline(kUnderWay)));  // its last copy has left it
+    BASCULE_TRY(wait_asleep(buffers_->event(number), Deadline(kUnderWay)));  // until its last copy has left it
     buffers_->copy(&bytes_[begin], buffers_->at(number), bytes);
     BASCULE_CUDA(cudaMemcpyAsync(slot + begin, buffers_->at(number), bytes, cudaMemcpyHostToDevice, stream));
     BASCULE_TRY(buffers_->event(number).record(stream));

@@ -9,10 +9,10 @@
 namespace bascule::inline v0::cuda {
 namespace {
 
-// Stays with a status through annotate(), which copies payloads.
+// annotate() keeps it, since it copies payloads.
 constexpr const char* kStickyUrl = kStickyDeviceError;
 
-// Those after which the context is lost, by the runtime's documentation of cudaError.
+// Whether the context is lost after this error, by the runtime's documentation of cudaError.
 bool takes_the_context(int code) {
   switch (code) {
     case cudaErrorECCUncorrectable:
@@ -49,7 +49,7 @@ absl::StatusCode code_of(int code) {
   }
 }
 
-// A kernel of ours refuses a misaligned slot with such a number before anything runs: then the context is well.
+// Our kernels refuse a misaligned slot with such a code before anything runs, and the context is intact then.
 bool is_lost(int device) {
   const kernels::cuda::DeviceGuard guard(device);
   return !guard.result().ok() || kernels::cuda::told(cudaFree(nullptr)) != cudaSuccess;

@@ -34,7 +34,7 @@ UniqueStream::~UniqueStream() {
   keep_error(BASCULE_CUDA_RESULT(cudaStreamDestroy(stream_)));
 }
 
-// By the driver, as UniqueEvent::query().
+// Calls the driver, like UniqueEvent::query().
 absl::Status UniqueStream::wait(Deadline deadline) const {
   BASCULE_ASSIGN(const Driver* const functions, driver());
   while (!life_.over()) {
@@ -85,7 +85,7 @@ absl::StatusOr<bool> UniqueEvent::passed() const {
   return query();
 }
 
-// The device is current. By the driver: the runtime would remember "not ready" in the place of an error of the user's.
+// The device is current. Calls the driver, since the runtime would remember "not ready" in place of a user's error.
 absl::StatusOr<bool> UniqueEvent::query() const {
   BASCULE_ASSIGN(const Driver* const functions, driver());
   const kernels::cuda::CudaResult found = BASCULE_CUDA_CODE(functions->event_query(event_));

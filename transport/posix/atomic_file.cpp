@@ -12,7 +12,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-// What the system is to be told beside the descriptor of a folder.
+// The path to pass to the system with the folder's descriptor.
 std::filesystem::path below(int folder_fd, const std::filesystem::path& path) {
   return folder_fd == AT_FDCWD ? path : path.filename();
 }
@@ -61,7 +61,7 @@ absl::Status AtomicFile::commit() {
 
 absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text, int folder_fd) {
   BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(path, 0600, ".new", folder_fd));
-  // With its blocks allocated ext4 does not begin to write them at the rename, which waits while the disk is busy.
+  // If the blocks are allocated, ext4 does not start writing them at the rename, which would wait for a busy disk.
   file.reserve(text.size());
   BASCULE_TRY(file.append(text));
   return file.publish();

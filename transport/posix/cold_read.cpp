@@ -41,7 +41,7 @@ class Buffers {
   std::unique_ptr<std::byte, Unmap> memory_;
 };
 
-// O_DIRECT of a description that has other uses: as before when this goes.
+// Sets O_DIRECT of a description that has other uses, and restores it when destroyed.
 class Direct {
  public:
   explicit Direct(int fd) : fd_(fd), flags_(::fcntl(fd, F_GETFL)) {
@@ -70,7 +70,7 @@ class ColdRead {
       : fd_(fd), offset_(offset), bytes_(bytes), take_(take), stop_(stop), buffers_(std::move(buffers)), direct_(fd) {}
 
   absl::StatusOr<std::string> run() {
-    // Some file systems take the flag and refuse the first read.
+    // Some file systems accept the flag but refuse the first read.
     if (direct_.on() && ::pread(fd_, buffers_.at(0).data(), kColdAlignment, static_cast<off_t>(offset_)) < 0 &&
         errno == EINVAL)
       direct_.turn_off();
@@ -104,7 +104,7 @@ class ColdRead {
     if (next_ == bytes_) return absl::OkStatus();
     return absl::CancelledError(cat("read ", next_, " of ", bytes_, " bytes, then was stopped"));
   }
-  // Where the next read of a piece goes. O_DIRECT takes whole blocks: it may ask beyond the end of the file.
+  // The buffer of a piece's next read. O_DIRECT takes whole blocks, so it may reach past the end of the file.
   std::span<std::byte> rest(const Piece& piece, unsigned buffer) const {
     const std::uint64_t wanted = direct_.on()
                                      ? (piece.progress.wanted + kColdAlignment - 1) / kColdAlignment * kColdAlignment
@@ -161,7 +161,7 @@ class ColdRead {
   const std::stop_token& stop_;
   const Buffers buffers_;
   Direct direct_;
-  std::uint64_t next_ = 0;  // the first byte that no piece was made of
+  std::uint64_t next_ = 0;  // the first byte that is in no piece yet
 };
 
 }  // namespace
@@ -173,7 +173,7 @@ absl::StatusOr<bool> PieceProgress::needs_more(std::int64_t result, bool aligned
   had += static_cast<std::uint64_t>(result);
   if (had >= wanted) return false;
   if (aligned) had -= had % kColdAlignment;
-  if (had == before)  // nothing came, or less than a block: there is no more
+  if (had == before)  // nothing or less than a block came: the file has ended
     return absl::OutOfRangeError(
         cat("the file ends after ", before + static_cast<std::uint64_t>(result), " of ", wanted, " bytes"));
   return true;

@@ -28,7 +28,7 @@ absl::Status no_room(std::uint64_t bytes, const std::filesystem::path& path) {
           "(wire_dtype=bf16)"));
 }
 
-// For file systems that do not allocate: writes the zeros.
+// Writes zeros, for file systems that cannot allocate.
 int write_zeros(int fd, std::uint64_t bytes) {
   const std::vector<char> zeros(std::size_t{1} << 20);
   for (std::uint64_t at = 0; at < bytes;) {
@@ -88,7 +88,7 @@ absl::Status write_all(int fd, std::string_view text, std::string_view name) {
 }
 
 absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
-  // Beyond this limit the system would not only refuse, but send SIGXFSZ.
+  // Beyond this limit the system would also send SIGXFSZ.
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)
     return absl::ResourceExhaustedError(cat(path.string(), " needs ", bytes, " bytes, this process may write files of ",

@@ -16,13 +16,13 @@ struct Table {
   std::set<int> kept;
 };
 
-// Never destroyed: objects that end at exit may still close what they have.
+// Never destroyed, since objects destroyed at exit may still close descriptors.
 Table& table() {
   static Table& all = *new Table;
   return all;
 }
 
-// In the child, between fork() and its return: system calls alone, and no memory is asked for.
+// Runs in the child before fork() returns, so it makes only system calls and allocates nothing.
 void make_inert() {
   const int inert = ::eventfd(0, EFD_CLOEXEC);
   for (const int fd : table().kept)

@@ -23,13 +23,13 @@ namespace ipc = boost::interprocess;
 
 constexpr std::size_t kPage = 4096;
 
-// What mapped_region asks of a thing that can be mapped.
+// What mapped_region requires of a mappable object.
 struct Mappable {
   int fd;
   ipc::mapping_handle_t get_mapping_handle() const { return {.handle = fd, .is_xsi = false}; }
 };
 
-// Of whole pages. Older kernels know no such advice: each page is touched, as it is.
+// `begin` and `bytes` are whole pages. Older kernels lack this advice: then each page is touched without changing it.
 int make_present(std::byte* begin, std::size_t bytes, bool for_writing) {
   int error = 0;
   do {
@@ -82,9 +82,9 @@ absl::Status Mapping::populate(std::uint64_t from, std::uint64_t wanted) {
   auto* const begin = static_cast<std::byte*>(region_->get_address()) + from;
   const std::size_t bytes = (std::min<std::uint64_t>(wanted, region_->get_size() - from) + kPage - 1) / kPage * kPage;
   const bool for_writing = access_ == Access::kReadWrite;
-  // Pages that are written back must be made writable again, at one fault each: as large as they can be, then. It is by
-  // this advice, and one thread from end to end, that ext4 makes them 2 MiB (512 faults a GiB, where two threads in
-  // turns made 179,362); where there are no such pages it says no.
+  // Pages that were written back take one fault each to become writable again, so they should be large. With this
+  // advice, and one thread from end to end, ext4 makes them 2 MiB: 512 faults per GiB, against 179,362 with two threads
+  // in turn. Without such pages the advice fails.
   if (for_writing) ::madvise(begin, bytes, MADV_HUGEPAGE);
   if (const int error = make_present(begin, bytes, for_writing); error != 0)
     return errno_status(error, cat("bring ", bytes, " bytes of a mapping into memory"));
@@ -93,7 +93,7 @@ absl::Status Mapping::populate(std::uint64_t from, std::uint64_t wanted) {
 
 absl::Status Mapping::keep_writes(int fd) {
   if (!region_) return absl::OkStatus();
-  // No memory is set aside for pages that may never be written.
+  // Reserves no memory for pages that may never be written.
   constexpr int kFlags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
   if (::mmap(region_->get_address(), region_->get_size(), PROT_READ | PROT_WRITE, kFlags, fd, 0) == MAP_FAILED)
     return errno_status(errno, cat("map ", region_->get_size(), " bytes of shared memory anew"));
@@ -106,7 +106,7 @@ void Mapping::keep_from_children() {
 
 bool Mapping::in_memory() const {
   const std::span<const std::byte> all = bytes();
-  std::array<unsigned char, 4096> resident{};  // a byte a page
+  std::array<unsigned char, 4096> resident{};  // one byte per page
   for (std::size_t at = 0; at < all.size(); at += resident.size() * kPage) {
     const std::size_t length = std::min(resident.size() * kPage, all.size() - at);
     if (::mincore(const_cast<std::byte*>(all.data()) + at, length, resident.data()) != 0) return false;

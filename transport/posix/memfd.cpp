@@ -26,7 +26,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// Bytes of the mapping at `address` that lie on huge pages, by the kernel's own account.
+// How many bytes of the mapping at `address` lie on huge pages, as the kernel reports.
 std::uint64_t huge_page_bytes(const void* address) {
   std::ifstream smaps("/proc/self/smaps");
   const std::string wanted = cat(absl::Hex(reinterpret_cast<std::uintptr_t>(address)), "-");
@@ -39,7 +39,7 @@ std::uint64_t huge_page_bytes(const void* address) {
   return 0;
 }
 
-// Bytes that are free to allocate, by the kernel's estimate.
+// How many bytes can be allocated, by the kernel's estimate.
 std::uint64_t available_bytes() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);)
@@ -47,8 +47,8 @@ std::uint64_t available_bytes() {
   return std::numeric_limits<std::uint64_t>::max();
 }
 
-// Pages are charged to the control group of the process that touches them first. A group that goes beyond its limit is
-// not refused: the kernel ends one of its processes.
+// Pages are charged to the control group of the process that touches them first. If a group exceeds its limit, the
+// kernel kills one of its processes instead of refusing the page.
 absl::Status check_available(std::uint64_t bytes) {
   if (const std::uint64_t available = available_bytes(); bytes > available)
     return absl::ResourceExhaustedError(
@@ -85,14 +85,14 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
   if (::ftruncate(fd, static_cast<off_t>(rounded)) != 0)
     return errno_status(errno, cat("size a memfd to ", rounded, " bytes"));
 
-  // Huge pages must be asked for before the pages are there. The advice goes with the mapping, so one without
-  // pages comes first; the system decides.
+  // Huge pages must be requested before any page exists. The advice belongs to a mapping, so one without pages comes
+  // first; the system decides.
   if (void* hint = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0); hint != MAP_FAILED) {
     ::madvise(hint, rounded, MADV_HUGEPAGE);
     ::madvise(hint, rounded, MADV_POPULATE_WRITE);
     ::munmap(hint, rounded);
   }
-  // Allocated in full now: a page that is missing later would be a SIGBUS in the middle of a send.
+  // Allocated in full now, since a missing page would later be a SIGBUS during a send.
   if (::fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0)
     return errno_status(
         errno, cat("allocate ", rounded, " bytes of shared memory; free memory, or raise the limit of the container"));

@@ -17,7 +17,7 @@ std::string mode_text(const struct stat& status) {
              absl::Hex(status.st_mode & 7));
 }
 
-// What lies in a folder, by its first entries.
+// The content of a folder, judged by its first entries.
 struct Entries {
   bool none = true;
   bool of_endpoint = false;  // a sender has been here
@@ -38,8 +38,8 @@ Entries look_into(const std::filesystem::path& folder) {
   return found;
 }
 
-// Whether something else lies there, too: it is sticky, as /tmp, or an entry belongs to another user, or it has entries
-// and none of an endpoint, as root's /usr.
+// Whether the folder has other uses: it is sticky, like /tmp, or an entry belongs to another user, or it has entries
+// but none of an endpoint, like root's /usr.
 bool is_shared(const std::filesystem::path& folder, const struct stat& status) {
   if ((status.st_mode & S_ISVTX) != 0) return true;
   const Entries found = look_into(folder);
@@ -52,8 +52,8 @@ bool is_named_by(const char* variable, const struct stat& folder) {
   return path != nullptr && ::stat(path, &named) == 0 && named.st_dev == folder.st_dev && named.st_ino == folder.st_ino;
 }
 
-// Whether it lies right below the root and was there for something else: an endpoint of this user's own has mode 0700
-// and, once a sender was there, that sender's lock.
+// Whether it lies directly below the root and has another purpose: this user's own endpoint has mode 0700 and, once a
+// sender was there, that sender's lock.
 bool is_top_level(const std::filesystem::path& folder, const struct stat& status) {
   struct stat root {
   }, parent{};
@@ -63,7 +63,7 @@ bool is_top_level(const std::filesystem::path& folder, const struct stat& status
   return !found.of_endpoint && (!found.none || (status.st_mode & 077) != 0);
 }
 
-// What it is for, where that is plainly no run; else nothing.
+// The folder's purpose if it clearly is not a run; else empty.
 std::string_view other_purpose(const std::filesystem::path& folder, const struct stat& status) {
   if (is_named_by("HOME", status)) return "your home folder";
   if (is_named_by("XDG_RUNTIME_DIR", status)) return "the folder of your whole session (XDG_RUNTIME_DIR)";
@@ -123,7 +123,7 @@ absl::Status check_private_folder(const std::filesystem::path& folder, std::stri
 }
 
 absl::StatusOr<UniqueFd> open_private_folder(const std::filesystem::path& folder) {
-  // O_PATH: also of a folder that may not be read, so that its owner can be named.
+  // O_PATH also opens an unreadable folder, so that the error can name its owner.
   UniqueFd fd(::open(folder.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
   if (!fd || ::fstat(fd.get(), &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
@@ -137,7 +137,7 @@ absl::StatusOr<UniqueFd> open_private_file(int folder_fd, const std::string& nam
                                            const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / name;
   struct stat status {};
-  // Look at what it is first: opening a pipe would wait for its other end.
+  // Check the kind of file first: opening a pipe would wait for its other end.
   if (::fstatat(folder_fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
     return errno_status(errno, cat("open ", path.string()));
   BASCULE_TRY(check_file(status, path));

@@ -29,7 +29,7 @@ Uring& Uring::operator=(Uring&& other) noexcept {
   return *this;
 }
 
-// The kernel writes into buffers and reads from descriptors that are their owners' again once this has returned.
+// Waits, because the kernel uses buffers and descriptors that their owners may free once this has returned.
 Uring::~Uring() {
   if (!ring_) return;
   ::io_uring_submit(ring_.get());
@@ -49,7 +49,7 @@ bool Uring::register_buffers(std::span<const iovec> buffers) {
 
 io_uring_sqe* Uring::next() {
   io_uring_sqe* entry = ::io_uring_get_sqe(ring_.get());
-  if (entry == nullptr) {  // full of what was queued and not submitted
+  if (entry == nullptr) {  // full of unsubmitted operations
     ::io_uring_submit(ring_.get());
     entry = ::io_uring_get_sqe(ring_.get());
   }

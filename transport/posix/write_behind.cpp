@@ -26,7 +26,7 @@ void WriteBehind::begin(int fd) {
 
 void WriteBehind::reached(std::uint64_t bytes) {
   for (; bytes - begun_ >= kChunk; begun_ += kChunk) {
-    // To begin early is a help and no more: the fsync of finish() reports what fails.
+    // An early start is only an optimisation: the fsync of finish() reports errors.
     if (!ring_) {
       ::sync_file_range(fd_, static_cast<off_t>(begun_), kChunk, SYNC_FILE_RANGE_WRITE);
       continue;
@@ -34,10 +34,10 @@ void WriteBehind::reached(std::uint64_t bytes) {
     if (ring_->under_way() >= kDepth - 1 && !take_completion(Deadline(absl::InfiniteDuration())).ok()) return;
     ring_->start_writeback(fd_, begun_, kChunk, 0);
   }
-  if (ring_) (void)ring_->submit();  // or by finish(), which tells
+  if (ring_) (void)ring_->submit();  // otherwise finish() submits, and reports errors
 }
 
-// One completion, of whatever kind. Nothing waits for the fsync of an earlier file whose deadline passed.
+// Takes one completion of any kind. Ignores the fsync of an earlier file whose deadline passed.
 absl::Status WriteBehind::take_completion(Deadline deadline) {
   BASCULE_ASSIGN(const std::optional<Uring::Completion> done, ring_->wait(deadline));
   if (!done) return deadline_exceeded("the disk did not take all of it in time");

@@ -17,7 +17,7 @@ constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 
 using List = std::vector<std::string>;
 
-// Of one of these types, or optional: a flag that may be left out.
+// Whether the flag has one of these types, or an optional of one.
 template <typename... T>
 bool is_any_of(const absl::CommandLineFlag& flag) {
   return ((flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>()) || ...);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "BASCULE_";
 
-// Those that other parts read, and that set no flag: of the library, its plugin in vLLM, the engine's server, the
+// Variables that set no flag, because other parts read them: the library, its vLLM plugin, the engine's server, the
 // tests.
 constexpr std::string_view kOthers[] = {"BASCULE_TOKEN",        "BASCULE_ENDPOINT",   "BASCULE_APPLY",
                                         "BASCULE_FOLLOW",       "BASCULE_API_KEY",    kConfigVariable,
@@ -37,7 +37,7 @@ bool is_of_companion(const ProgramInfo& program, const std::string& flag) {
                      [&](const Companion& companion) { return holds(companion.flags, flag); });
 }
 
-// Of all programs.
+// The flags of all programs.
 std::vector<std::string> all_flags(const ProgramInfo& program) {
   std::vector<std::string> names;
   for (const auto& [name, flag] : own_flags()) names.push_back(name);
@@ -67,7 +67,7 @@ absl::Status apply_section(const ConfigEntry& section) {
   return absl::OkStatus();
 }
 
-// Objects of one program are left for later: they win over what stands beside them.
+// Skips the programs' objects, which come later and override the flags beside them.
 absl::Status apply_common(const ConfigEntry& entry, const ProgramInfo& program) {
   absl::Status applied = apply(entry);
   if (applied.ok() || find_flag(entry.name).ok() || program.companions.empty()) return applied;

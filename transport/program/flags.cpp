@@ -34,7 +34,7 @@ absl::StatusOr<Argument> split(std::string_view word) {
   return Argument{word.substr(0, equals), word.substr(equals + 1)};
 }
 
-// The command line as pairs of name and value; `--config` and `--help` stand among them.
+// The command line as pairs of name and value, including `--config` and `--help`.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> pairs(std::span<const char* const> words) {
   std::vector<std::pair<std::string, std::string>> result;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> pairs(std::span
   return result;
 }
 
-// `text` broken at spaces into lines of at most `width` columns, each behind `indent`.
+// `text` broken at spaces into lines of at most `width` columns, each after `indent`.
 std::string wrapped(absl::string_view text, absl::string_view indent, std::size_t width) {
   std::string result;
   std::size_t column = width + 1;
@@ -96,13 +96,10 @@ std::string shared_help(const ProgramInfo& program) {
   std::string sections = cat("\"", program.section, "\": {…}");
   for (const Companion& companion : program.companions) sections += cat(" and \"", companion.section, "\": {…}");
   return cat(
-      "A file with a JSON object of flags, as {\"threads\": 2}. It may hold flags of the other program, too; those "
-      "in ",
-      sections, " are for one program alone. ", kConfigVariable,
-      " may name a file as well. Each flag may "
-      "also be a variable of the environment, as ",
-      variable_of("max-tokens"),
-      " for --max-tokens. The command line wins over the environment, and the environment over files.");
+      "A file with a JSON object of flags, as {\"threads\": 2}. It may also hold flags of the other program; those in ",
+      sections, " are for one program only. ", kConfigVariable,
+      " may also name a file. Each flag can also be an environment variable, as ", variable_of("max-tokens"),
+      " for --max-tokens. The command line overrides the environment, and the environment overrides files.");
 }
 
 }  // namespace
@@ -134,7 +131,7 @@ std::string help_text(const ProgramInfo& program) {
   };
   if (program.companions.empty()) {
     entry("--config=FILE",
-          "A file with a JSON object of flags, as {\"threads\": 2}. A flag on the command line wins over it.");
+          "A file with a JSON object of flags, as {\"threads\": 2}. A flag on the command line overrides it.");
   } else {
     entry("--config=FILE", shared_help(program));
   }
@@ -157,7 +154,7 @@ ParsedFlags parse_flags_or_exit(const ProgramInfo& program, int argc, const char
 }
 
 void refuse(const ProgramInfo& program, const absl::Status& why) {
-  const std::string text = cat(program.name, ": ", why.message(), "\n", program.name, " --help tells more\n");
+  const std::string text = cat(program.name, ": ", why.message(), "\n", program.name, " --help lists the flags\n");
   std::fputs(text.c_str(), stderr);
   std::exit(2);
 }

@@ -44,7 +44,7 @@ absl::Status print(std::string_view text) {
 
 absl::Status write_output(const std::filesystem::path& file, std::string_view text) {
   std::error_code none;
-  const std::filesystem::path named = std::filesystem::canonical(file, none);  // a link stays one
+  const std::filesystem::path named = std::filesystem::canonical(file, none);  // a link stays a link
   if (is_new_or_regular(file)) return write_file(none ? file : named, text);
   const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
   if (!fd) return errno_status(errno, cat("open ", file.string()));

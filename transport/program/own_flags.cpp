@@ -45,8 +45,7 @@ absl::StatusOr<absl::CommandLineFlag*> find_flag(std::string_view name) {
 absl::Status set_flag(absl::CommandLineFlag& flag, const std::string& value) {
   std::string error;
   if (flag.ParseFrom(value, &error)) return absl::OkStatus();
-  // Abseil writes "Illegal value 'v' specified for flag 'f'", and behind a semicolon what the type's own
-  // parser says.
+  // Abseil writes "Illegal value 'v' specified for flag 'f'" and, after a semicolon, the error of the type's parser.
   const std::size_t own_words = error.rfind("'; ");
   return invalid_argument(
       "--", shown_name(std::string(flag.Name())), "=", value, ": expected ", type_name(flag),

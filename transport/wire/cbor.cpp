@@ -16,8 +16,7 @@ struct Head {
   std::uint64_t argument = 0;  // a number, a length in bytes, a number of items or of pairs
 };
 
-// An array or map whose items are not all there yet. A map's pairs count twice: a key comes when `left` is
-// even.
+// An array or map that is not complete yet. A map's pairs count twice: a key comes when `left` is even.
 struct Container {
   std::uint64_t left = 0;
   bool map = false;
@@ -47,7 +46,7 @@ class Skimmer {
     if (left() == 0) return wrong("it is cut off");
     const std::uint8_t first = bytes_[at_];
     head = {.major = static_cast<std::uint8_t>(first >> 5), .info = static_cast<std::uint8_t>(first & 31)};
-    if (head.info == 31) return wrong("a length without end; lengths must be given");
+    if (head.info == 31) return wrong("an indefinite length; lengths must be given");
     if (head.info > 27) return wrong("a reserved length");
     const std::size_t width = head.info < 24 ? 0 : std::size_t{1} << (head.info - 24);
     if (left() < 1 + width) return wrong("it is cut off");
@@ -84,7 +83,7 @@ class Skimmer {
 
   absl::Status open(const Head& head) {
     const bool map = head.major == kMap;
-    if (head.argument > left() / (map ? 2 : 1))  // an item takes a byte at least
+    if (head.argument > left() / (map ? 2 : 1))  // an item takes at least a byte
       return wrong(map ? "a map of " : "an array of ", head.argument, " entries, ", left(), " bytes are left");
     if (depth_ == kMaxCborDepth) return wrong("nested deeper than ", kMaxCborDepth);
     open_[depth_++] = {.left = head.argument * (map ? 2 : 1), .map = map};
@@ -96,7 +95,7 @@ class Skimmer {
     if (depth_ > 0) --open_[depth_ - 1].left;
     close_full();
   }
-  // A container that is full is itself an item of the one around it.
+  // A complete container is an item of the enclosing one.
   void close_full() {
     while (depth_ > 0 && open_[depth_ - 1].left == 0)
       if (--depth_ > 0) --open_[depth_ - 1].left;

@@ -52,7 +52,7 @@ double CborValue::real() const {
 
 std::string_view CborValue::text() const { return {reinterpret_cast<const char*>(content_), argument_}; }
 
-// What is to come is counted, so that an array of arrays takes no stack.
+// Counts the remaining items instead of recursing, so that nested arrays take no stack.
 const std::uint8_t* CborValue::end() const {
   std::uint64_t left = 1;
   CborValue item = *this;

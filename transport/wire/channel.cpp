@@ -14,15 +14,15 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr int kReadsPerWake = 256;             // then others on this io_context have a turn
+constexpr int kReadsPerWake = 256;             // then other work on this io_context runs
 constexpr std::size_t kFirstRead = 64u << 10;  // of a long body; its buffer grows as bytes arrive
-constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is given back after its frame
+constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is freed after its frame
 
 using Bytes = std::span<const std::uint8_t>;
 
 Bytes layout_of(const EncodedMessage& message) { return message.layout ? Bytes(*message.layout) : Bytes(); }
 
-// What is left of some pieces that follow each other, behind the first `sent` bytes of all.
+// The rest of consecutive pieces after the first `sent` bytes of all.
 std::array<iovec, 3> unsent_pieces(std::size_t sent, std::array<Bytes, 3> pieces) {
   std::array<iovec, 3> left{};
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -40,7 +40,7 @@ constexpr bool is_hang_up(int error) { return error == EPIPE || error == ECONNRE
 
 void keep_to_this_process(Channel::Socket& socket) {
   if (!socket.is_open()) return;
-  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
   ForkGuard().keep(socket.native_handle());
 }
 
@@ -51,9 +51,9 @@ Channel::Channel(Socket socket, std::optional<TlsSession> tls) : socket_(std::mo
 void Channel::start(OnMessage on_message, OnClosed on_closed) {
   const bool reading = handlers_ != nullptr;
   handlers_ = std::make_shared<Handlers>(Handlers{std::move(on_message), std::move(on_closed)});
-  if (reading) return;  // and where it closed meanwhile, that is on its way to the new ones
+  if (reading) return;  // if it has closed meanwhile, the new handlers will be called
   if (!open()) return post_closed();
-  tls_ ? read_soon() : wait_readable();  // a session may hold what came behind its handshake
+  tls_ ? read_soon() : wait_readable();  // a session may hold bytes that came after its handshake
   wait_writable();
   if (peer_gone_) peer_gone(EPIPE);
 }
@@ -64,13 +64,13 @@ void Channel::close() {
   handlers_.reset();
   if (open() && !peer_gone_) {
     if (tls_) flush(socket_.native_handle(), *tls_);
-    close_lingering(std::move(socket_));  // ours is no open one any more
+    close_lingering(std::move(socket_));  // ours is no longer open
   }
   shut();
 }
 
 void Channel::shut() {
-  if (tls_ && open()) flush(socket_.native_handle(), *tls_);  // its last word: a close_notify, or an alert
+  if (tls_ && open()) flush(socket_.native_handle(), *tls_);  // a final close_notify or alert
   close_kept(socket_);
   tls_.reset();
   queue_.clear();
@@ -111,7 +111,7 @@ void Channel::read_soon() {
   });
 }
 
-// The socket is waited for only once nothing more is there: it does not tell of what a TLS session holds.
+// Waits for the socket only when nothing is left to read: it does not signal bytes that a TLS session holds.
 void Channel::read_on() {
   const bool all = read_frames(kReadsPerWake);
   if (open()) all ? wait_readable() : read_soon();
@@ -145,7 +145,7 @@ bool Channel::read_some() {
     fail(got_ == 0 ? unavailable("the peer hung up")
                    : unavailable("the peer hung up in the middle of a message, after ", got_, " bytes of it"));
   } else if (!descriptors.empty() && got_ > 0) {
-    fail(invalid_argument("descriptors came in the middle of a message; they ride on its first byte"));
+    fail(invalid_argument("descriptors came in the middle of a message; they must come with its first byte"));
   } else {
     last_heard_ = Clock::now();
     if (!descriptors.empty()) descriptors_ = std::move(descriptors);
@@ -156,9 +156,8 @@ bool Channel::read_some() {
   return open();
 }
 
-// Where the next bytes of the frame go: never beyond its header, nor beyond its body, so that descriptors
-// that come along belong to this frame. A body's buffer doubles as bytes arrive: a header's word alone
-// allocates little.
+// Where the next bytes of the frame go: never beyond its header or its body, so that descriptors that come along belong
+// to this frame. A body's buffer doubles as bytes arrive, so that a header alone allocates little.
 std::span<std::uint8_t> Channel::read_target() {
   if (got_ < header_.size()) return std::span(header_).subspan(got_);
   const std::size_t have = got_ - header_.size();
@@ -236,7 +235,7 @@ int Channel::write_some(Frame& frame, std::span<const int> descriptors) {
   return 0;
 }
 
-// What the socket did not take: frames, or enciphered bytes of frames that are through.
+// Whether the socket has not taken everything: frames, or encrypted bytes of earlier frames.
 bool Channel::unsent() const { return !queue_.empty() || (tls_ && !tls_->output().empty()); }
 
 void Channel::wait_writable() {
@@ -269,7 +268,8 @@ void Channel::write_queue() {
   if (const int error = flush(socket_.native_handle(), *tls_); error != 0 && error != EAGAIN) peer_gone(error);
 }
 
-// Nothing can be written any more. What the peer sent before (a refusal, say) is still read; then it is over.
+// Nothing can be written any longer. Messages that the peer sent before (such as a refusal) are still read; then the
+// channel closes.
 void Channel::peer_gone(int error) {
   peer_gone_ = true;
   queue_.clear();

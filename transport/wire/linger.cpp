@@ -24,9 +24,9 @@ using Error = boost::system::error_code;
 using Socket = boost::asio::generic::stream_protocol::socket;
 constexpr std::size_t kReadBytes = 16u << 10;
 int most_lingering() { return static_cast<int>(share_of_descriptors(kMostLingering, 8)); }
-constexpr int kLingerReads = 16;  // then others on this io_context have a turn
+constexpr int kLingerReads = 16;  // then other work on this io_context runs
 
-// Its pending operations keep it.
+// Its pending operations keep it alive.
 class Lingering : public std::enable_shared_from_this<Lingering> {
  public:
   explicit Lingering(Socket socket) : socket_(std::move(socket)), end_(socket_.get_executor()) { ++count; }
@@ -54,7 +54,7 @@ class Lingering : public std::enable_shared_from_this<Lingering> {
       error || self->drain() ? void(self->end_.cancel()) : self->wait();
     });
   }
-  // True: nothing is left to wait for.
+  // Returns true once there is nothing left to wait for.
   bool drain() {
     std::array<std::uint8_t, kReadBytes> bytes;
     std::vector<UniqueFd> descriptors;  // closed with it

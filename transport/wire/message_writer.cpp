@@ -26,7 +26,7 @@ MessageWriter::Json MessageWriter::written(DigestMode mode) {
   return std::string(kDigestModes[static_cast<std::size_t>(mode)]);
 }
 
-// 16 bytes in the order in which to_hex() prints them.
+// 16 bytes, in the order of to_hex().
 MessageWriter::Json MessageWriter::written(const Digest& digest) {
   std::vector<std::uint8_t> bytes;
   for (const std::uint64_t word : {digest.high, digest.low})

@@ -39,8 +39,8 @@ constexpr auto decoders(std::index_sequence<Types...>) {
 }
 constexpr auto kDecoders = decoders(std::make_index_sequence<kNames.size()>());
 
-// Puts one more key, shorter than 24 bytes, into a map of fewer than 23 that is written; its value is to follow. The
-// map's first byte counts its keys, and that of a text its bytes (RFC 8949, 3.1).
+// Adds a key of fewer than 24 bytes to an encoded map of fewer than 23 keys; its value must follow. The first byte of a
+// map counts its keys, and the first byte of a text counts its bytes (RFC 8949, 3.1).
 void add_key(std::vector<std::uint8_t>& map, std::string_view key) {
   constexpr std::uint8_t kText = 0x60;
   ++map.front();
@@ -85,7 +85,7 @@ absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors
   MessageReader reader(map, known);
   const std::optional<std::string_view> type = reader.type();
   if (!type)
-    return invalid_argument("a message names its type as text under the key \"type\"; it is missing or no text");
+    return invalid_argument("a message names its type as text under the key \"type\"; it is missing or not text");
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (*type == kNames[i]) return kDecoders[i](reader);
   return invalid_argument("unknown message type ", in_quotes(*type), "; protocol ", kProtocol, " has none such");

@@ -20,9 +20,9 @@ namespace {
 
 constexpr const char* kSuite = "TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kSuiteId = {0x13, 0x01};
-// AES-GCM is good for some 24 million records by one key (RFC 8446, 5.5): a run of months reaches that.
-constexpr std::uint64_t kWritesPerKey = 1u << 18;  // of a record each
-constexpr std::size_t kKeptBytes = 4096;           // of a memory that is empty; a larger one is given back
+// AES-GCM is safe for some 24 million records per key (RFC 8446, 5.5), which a run of months reaches.
+constexpr std::uint64_t kWritesPerKey = 1u << 18;  // one record each
+constexpr std::size_t kKeptBytes = 4096;           // of an empty buffer; a larger one is freed
 
 template <auto kFree>
 struct Freed {
@@ -34,7 +34,7 @@ struct Freed {
 template <typename T, auto kFree>
 using Owned = std::unique_ptr<T, Freed<kFree>>;
 
-// The first error of OpenSSL's queue, in words; those behind it came of it. Empties the queue.
+// The text of the first error in OpenSSL's queue, which caused the later ones. Empties the queue.
 std::string openssl_reason() {
   const unsigned long code = ::ERR_get_error();
   const char* const text = ::ERR_reason_error_string(code);
@@ -53,14 +53,14 @@ struct Secret {
   TlsKey key{};
 };
 
-// What OpenSSL's callbacks see of a connection.
+// A connection, as OpenSSL's callbacks see it.
 struct Exchange {
   std::shared_ptr<const Secret> secret;
-  std::string asked;  // the last identity that the peer named, where it was not ours
+  std::string asked;  // the last identity that the peer named, if it was not ours
 };
 Exchange& exchange_of(const SSL* ssl) { return *static_cast<Exchange*>(SSL_get_app_data(ssl)); }
 
-// The key as OpenSSL wants it: a session that never was. Null: it cannot be made.
+// The key as an artificial session, which OpenSSL requires; null if that cannot be made.
 SSL_SESSION* session_of(SSL* ssl, const TlsKey& key) {
   Owned<SSL_SESSION, &::SSL_SESSION_free> session(::SSL_SESSION_new());
   const SSL_CIPHER* const suite = ::SSL_CIPHER_find(ssl, kSuiteId.data());
@@ -71,14 +71,14 @@ SSL_SESSION* session_of(SSL* ssl, const TlsKey& key) {
   return made ? session.release() : nullptr;
 }
 
-// An empty one in place of `bio`, where that has grown; null: it may stay.
+// A new, empty BIO to replace `bio` if that has grown; null if it can stay.
 BIO* in_place_of(BIO* bio) {
   BUF_MEM* memory = nullptr;
   if (BIO_get_mem_ptr(bio, &memory) != 1 || memory->length > 0 || memory->max <= kKeptBytes) return nullptr;
   return ::BIO_new(::BIO_s_mem());
 }
 
-// At the worker: what to offer. `digest`: of the suite that the sender has chosen already, where it asks again.
+// At the worker: the key to offer. `digest` is the chosen suite's if the sender asks again.
 int offer_key(SSL* ssl, const EVP_MD* digest, const unsigned char** id, std::size_t* id_size, SSL_SESSION** session) {
   const Secret& secret = *exchange_of(ssl).secret;
   if (digest != nullptr && ::EVP_MD_is_a(digest, "SHA256") != 1) return 0;
@@ -88,7 +88,7 @@ int offer_key(SSL* ssl, const EVP_MD* digest, const unsigned char** id, std::siz
   return *session != nullptr ? 1 : 0;
 }
 
-// At the sender: the key of an identity that a worker names; none of another than ours.
+// At the sender: the key for the identity that a worker names, if it is ours.
 int find_key(SSL* ssl, const unsigned char* id, std::size_t id_size, SSL_SESSION** session) {
   Exchange& exchange = exchange_of(ssl);
   const Secret& secret = *exchange.secret;
@@ -102,7 +102,7 @@ int find_key(SSL* ssl, const unsigned char* id, std::size_t id_size, SSL_SESSION
   return *session != nullptr ? 1 : 0;
 }
 
-// No certificate is good, and none is looked at: it comes from a peer that has proved nothing.
+// Refuses every certificate unread: it comes from a peer that has proved nothing.
 int refuse_certificate(X509_STORE_CTX*, void*) { return 0; }
 
 }  // namespace
@@ -153,7 +153,7 @@ TlsContext::~TlsContext() = default;
 
 absl::StatusOr<TlsContext> TlsContext::make(Role role, const Token& token, std::string_view scheme) {
   ::ERR_clear_error();
-  // Without OpenSSL's clean-up at exit(), which would run beside our I/O thread.
+  // Without OpenSSL's clean-up at exit(), which would run concurrently with our I/O thread.
   if (::OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr) != 1) return openssl_error("be started");
   auto secret = std::make_shared<Secret>();
   secret->identity = tls_identity(scheme);
@@ -172,7 +172,8 @@ absl::StatusOr<TlsContext> TlsContext::make(Role role, const Token& token, std::
       ::SSL_CTX_set_recv_max_early_data(context, 0) != 1)
     return openssl_error("do without tickets and early data");
   ::SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  ::SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);  // a token that leaks does not open what was recorded
+  ::SSL_CTX_clear_options(context,
+                          SSL_OP_ALLOW_NO_DHE_KEX);  // so that a leaked token does not decrypt recorded traffic
   ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   if (role == Role::kSender) {
@@ -237,7 +238,7 @@ void TlsSession::sent(std::size_t bytes) {
   std::array<char, 4096> gone;
   while (bytes > 0) {
     const int read = ::BIO_read(state_->out, gone.data(), static_cast<int>(std::min(bytes, gone.size())));
-    if (read <= 0) return;  // more than output() had
+    if (read <= 0) return;  // more bytes than output() had
     bytes -= static_cast<std::size_t>(read);
   }
   if (!state_->open) return;
@@ -257,7 +258,7 @@ absl::StatusOr<bool> TlsSession::shake_hands() {
                                                            in_quotes(exchange.secret->identity));
     return fail(absl::UnauthenticatedError(cat(kNotAuthenticated, " (TLS: ", openssl_reason(), asked, ")")));
   }
-  // A handshake can succeed without the key: by a certificate. That proves nothing to us.
+  // A handshake can also succeed with a certificate, without the key, which proves nothing to us.
   if (::SSL_session_reused(ssl) != 1 || ::SSL_get0_peer_certificate(ssl) != nullptr ||
       ::SSL_version(ssl) != TLS1_3_VERSION)
     return fail(absl::UnauthenticatedError(cat(kNotAuthenticated, " (TLS: the key was not used)")));
@@ -288,7 +289,7 @@ absl::Status TlsSession::write(std::span<const std::uint8_t> bytes) {
   ::ERR_clear_error();
   if (++state_->writes % kWritesPerKey == 0 && ::SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
     return fail(openssl_error("take the next key"));
-  // The output is memory, which takes all: no part of a write is left over, and none has to wait.
+  // The output is memory, which takes everything: no write is partial or has to wait.
   std::size_t taken = 0;
   if (!bytes.empty() && (::SSL_write_ex(ssl, bytes.data(), bytes.size(), &taken) != 1 || taken != bytes.size()))
     return fail(openssl_error(cat("encipher ", bytes.size(), " bytes")));
@@ -298,7 +299,7 @@ absl::Status TlsSession::write(std::span<const std::uint8_t> bytes) {
 void TlsSession::close() {
   if (!state_->open || !state_->failure.ok()) return;
   ::ERR_clear_error();
-  if (::SSL_shutdown(state_->ssl.get()) < 0) static_cast<void>(fail(openssl_error("say that no more will come")));
+  if (::SSL_shutdown(state_->ssl.get()) < 0) static_cast<void>(fail(openssl_error("end the stream")));
 }
 
 }  // namespace bascule::inline v0

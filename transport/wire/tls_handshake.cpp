@@ -11,8 +11,8 @@
 namespace bascule::inline v0 {
 namespace {
 
-// Ours take some 1,000. OpenSSL reads a first message of 128 KiB, also in records of one byte: 10 ms of this thread for
-// each peer, even an unknown one.
+// Our handshakes take some 1,000 bytes. OpenSSL accepts a first message of 128 KiB, even in records of one byte: 10 ms
+// of this thread for each peer, even an unknown one.
 constexpr std::size_t kMostHandshakeBytes = 16u << 10;
 
 }  // namespace
@@ -43,12 +43,12 @@ void TlsHandshake::wait_for(Channel::Socket::wait_type what) {
   });
 }
 
-// As far as the socket goes now.
+// Continues as far as the socket allows now.
 void TlsHandshake::step() {
   for (;;) {
     const absl::StatusOr<bool> open = session_.shake_hands();
     const int flushed = flush(socket_.native_handle(), session_);
-    if (!open.ok()) return finish(open.status());  // and the peer was told why, as TLS says it
+    if (!open.ok()) return finish(open.status());  // the peer has got a TLS alert
     if (*open) return finish(std::make_shared<Channel>(std::move(socket_), std::move(session_)));
     if (fed_ >= kMostHandshakeBytes)
       return finish(absl::UnauthenticatedError(

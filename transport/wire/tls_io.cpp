@@ -8,13 +8,13 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr std::size_t kRecordBytes = 16u << 10;  // the longest of TLS
+constexpr std::size_t kRecordBytes = 16u << 10;  // TLS's maximum
 
 }  // namespace
 
 Transferred feed_some(int socket, TlsSession& tls) {
   std::array<std::uint8_t, kRecordBytes> bytes;
-  std::vector<UniqueFd> descriptors;  // none over TCP, and never any of use
+  std::vector<UniqueFd> descriptors;  // unused: TCP carries none
   Transferred came = receive_some(socket, bytes, descriptors);
   if (came.error == 0 && !tls.feed(std::span(bytes).first(came.bytes)).ok()) came.error = kTlsFailed;
   return came;
@@ -42,7 +42,7 @@ Transferred receive_some(int socket, TlsSession& tls, std::span<std::uint8_t> by
 
 Transferred send_some(int socket, TlsSession& tls, std::span<const iovec> pieces) {
   if (const int error = flush(socket, tls); error != 0) return {.error = error};
-  // One record of the pieces: a frame's header does not travel by itself.
+  // The pieces go into one record, so that a frame's header does not travel alone.
   std::array<std::uint8_t, kRecordBytes> record;
   std::size_t size = 0;
   for (const iovec& piece : pieces) {

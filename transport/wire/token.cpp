@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMostTokenBytes = 4096;
 constexpr const char* kMakeOne = "bascule-token FILE";
 
-// What was examined is what is read: both by one descriptor.
+// Checks and reads through one descriptor, so that both see the same file.
 absl::StatusOr<std::string> read_private(const std::filesystem::path& file) {
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return errno_status(errno, cat("open the token file ", file.string()));
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> read_private(const std::filesystem::path& file) {
   if (!S_ISREG(status.st_mode)) return invalid_argument("the token file ", file.string(), " is not a plain file");
   if (status.st_uid != ::geteuid())
     return absl::PermissionDeniedError(cat("the token file ", file.string(), " belongs to uid ", status.st_uid,
-                                           ", expected ", ::geteuid(), "; make one of your own"));
+                                           ", expected ", ::geteuid(), "; make your own"));
   if ((status.st_mode & 077) != 0)
     return absl::PermissionDeniedError(cat("other users can reach the token file ", file.string(), "; run: chmod 600 ",
                                            file.string(), " (and take a new token)"));

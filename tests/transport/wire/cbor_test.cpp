@@ -105,8 +105,8 @@ TEST(Cbor, RefusesWhatIsCutOffOrGoesOn) {
 }
 
 TEST(Cbor, RefusesWhatNoMessageHolds) {
-  EXPECT_THAT(refusal({0x9F, 0xFF}), HasSubstr("a length without end"));
-  EXPECT_THAT(refusal({0x7F, 0x61, 'x', 0xFF}), HasSubstr("a length without end"));
+  EXPECT_THAT(refusal({0x9F, 0xFF}), HasSubstr("an indefinite length"));
+  EXPECT_THAT(refusal({0x7F, 0x61, 'x', 0xFF}), HasSubstr("an indefinite length"));
   EXPECT_THAT(refusal({0x1C}), HasSubstr("a reserved length"));
   EXPECT_THAT(refusal({0xC0, 0x60}), HasSubstr("a tag"));
   EXPECT_THAT(refusal({0xF7}), HasSubstr("an unknown simple value"));
