@@ -126,7 +126,7 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
 
 void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   if (welcome.digest_number != kDigestNumber)
-    return refuse_sender(invalid_argument("the sender makes digests of function ", welcome.digest_number, ", expected ",
+    return refuse_sender(invalid_argument("the sender uses digest function ", welcome.digest_number, ", expected ",
                                           kDigestNumber, "; run the same version of Bascule on both ends"),
                          true);
   connection_.welcomed();

@@ -1,5 +1,5 @@
-// What the fleet wants done. They are carried out in their order. One that has an answer is answered by an event before
-// the next is carried out, or, where a thread of its own does it, when that has come back.
+// The fleet's actions, carried out in order. If an action has an answer, that is an event: it comes before the next
+// action is carried out or, if another thread does the work, once that is done.
 #pragma once
 
 #include <string>
@@ -19,26 +19,26 @@ struct Say {  // one message to all of these
   std::vector<WorkerId> to;
   Message message;
 };
-struct Admit {  // makes the offer and the lease pipe of a welcome, and says it; answered by Admitted
+struct Admit {  // makes the offer and the lease pipe of a welcome, and sends it; answered by Admitted
   WorkerId id = 0;
   std::vector<OfferedSlot> slots;
   Welcome welcome;
 };
-struct Offer {  // makes the offer of a slot that came later, and says it with its prepare; answered by Offered
+struct Offer {  // makes the offer of a slot made later, and sends it with its prepare; answered by Offered
   WorkerId id = 0;
   OfferedSlot slot;
   Prepare prepare;
 };
-struct Close {  // says why, and ends the connection: nothing is said to this worker any more
+struct Close {  // sends the reason, and ends the connection: this worker gets no more messages
   WorkerId id = 0;
   absl::Status why;
   bool final = false;
 };
-struct ReadQueued {  // hears what these have sent already; answered by AllRead, behind it
+struct ReadQueued {  // handles the messages that these have already sent; then answered by AllRead
   std::vector<WorkerId> from;
 };
 
-// ---- of the scheme ----
+// ---- the scheme ----
 
 struct Deliver {  // answered by Delivered
   Ticket ticket = 0;
@@ -46,11 +46,11 @@ struct Deliver {  // answered by Delivered
   OfferedSlot slot;
   std::vector<WorkerId> to;
 };
-struct StopDelivery {  // it is wanted no more; Delivered comes all the same
+struct StopDelivery {  // the delivery is no longer needed; Delivered still comes
   Ticket ticket = 0;
 };
 
-// ---- of the scheme, on the storage thread ----
+// ---- the scheme, on the storage thread ----
 
 struct Publish {  // answered by Published
   Ticket ticket = 0;
@@ -63,35 +63,35 @@ struct Persist {  // answered by Persisted
 
 // ---- to the public thread ----
 
-struct GrantSlot {  // what TakeWanted, or SlotReplaced, asked for
+struct GrantSlot {  // grants the slot for TakeWanted or SlotReplaced
   absl::StatusOr<Grant> grant;
 };
 struct TakeAhead {  // the next version to all may be written here, without asking
   SlotId slot;
 };
-struct DropSlot {  // it left the ring, and nobody reads it: its memory may go
+struct DropSlot {  // it left the ring, and has no readers: its memory may be freed
   SlotId slot;
 };
 struct MayWrite {  // single copy: every reader has yielded
   Version version = 0;
 };
-struct EndLoan {  // single copy: it is out for too long; answered by LoanEnded
+struct EndLoan {  // single copy: the loan lasts too long; answered by LoanEnded
   Version version = 0;
 };
 struct Settle {
   Version version = 0;
   absl::StatusOr<SendReport> report;
 };
-struct NumberAbove {  // versions: a worker has this one
+struct NumberAbove {  // later versions get higher numbers: a worker has this one
   Version version = 0;
 };
 
-// ---- of time, and for a person ----
+// ---- time, and logs ----
 
-struct WakeAt {  // in place of what was asked for before; answered by Tick
+struct WakeAt {  // replaces an earlier one; answered by Tick
   Clock::time_point at;
 };
-struct KeepAwake {  // while bytes move that a thread which sleeps would be late for
+struct KeepAwake {  // while bytes move; a sleeping thread would react late
   bool on = false;
 };
 struct Log {

@@ -9,14 +9,14 @@
 namespace bascule::inline v0 {
 namespace {
 
-// These may pass: a worker of the same name may leave, and memory may come free. Other tensors stay other tensors.
+// Some refusals may pass: a worker of the same name may leave, and memory may become free. A different model is final.
 bool is_final(const absl::Status& why) {
   return !absl::IsAlreadyExists(why) && !absl::IsUnavailable(why) && !absl::IsResourceExhausted(why);
 }
 
 }  // namespace
 
-// A peer that connects again and again fills no disk: one line per second.
+// Logs at most one line per second, so that a peer that keeps connecting fills no disk.
 void Admissions::note(event::ConnectionRefused& refused, FleetTurn& turn) {
   last_refusal_ = std::move(refused.why);
   if (turn.now < refusal_due_) {
@@ -57,7 +57,7 @@ void Admissions::note(event::Greeted& greeted, FleetTurn& turn) {
   Member& member = roster.add(greeted.id, std::move(hello), greeted.connection_kind);
   member.may_claim = may_claim;
   member.before = of_others;
-  member.serving = member.hello.epoch == epoch ? member.hello.serving : 0;  // of an older sender: it is behind
+  member.serving = member.hello.epoch == epoch ? member.hello.serving : 0;  // 0: an older sender's version
   consider(member, turn);
   turn.writer_waits = true;  // leases that it no longer claims may have freed a slot
 }
@@ -82,7 +82,7 @@ void Admissions::note(event::LayoutRegistered& registered, FleetTurn& turn) {
   std::vector<WorkerId> parked;
   for (const auto& [id, member] : books_.roster.members())
     if (member.state() == Member::State::kParked) parked.push_back(id);
-  for (const WorkerId id : parked)  // one of its group may have brought it further already
+  for (const WorkerId id : parked)  // another rank of its group may already have admitted it
     if (Member* member = books_.roster.find(id); member->state() == Member::State::kParked) consider(*member, turn);
 }
 
@@ -100,11 +100,11 @@ void Admissions::consider(Member& member, FleetTurn& turn) {
   if (member.hello.expected)
     if (absl::Status fits = books_.layout->check_expected(*member.hello.expected, member.hello.casts); !fits.ok())
       return refuse(member, annotate(fits, cat("worker ", member.name())));
-  member.hello.expected.reset();  // as long as the layout, and of no further use
+  member.hello.expected.reset();  // as long as the layout, and no longer needed
   if (books_.slots.single_copy() && member.hello.ranks > 1 && !member.hello.casts)
     return refuse(member, failed_precondition("worker ", member.name(), ": with slots=1 a worker that reads in place ",
-                                              "yields at a token boundary of its own, and the ranks of a group have ",
-                                              "one together; use slots=2, or copy (register_model of the receiver)"));
+                                              "yields at its own token boundary, and the ranks of a group have a ",
+                                              "common one; use slots=2, or copy (register_model of the receiver)"));
   const std::vector<Member*> ranks = books_.roster.ranks_of(member);
   if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::departing))
     return;  // parked until the whole group is there
@@ -138,7 +138,7 @@ void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   books_.roster.move(*member, Member::State::kWelcomed);
   books_.roster.know(*member);
   books_.roster.found(member->name());
-  books_.slots.keep_only(member->holder(), member->hello.held);  // of its leases, those that it still claims live on
+  books_.slots.keep_only(member->holder(), member->hello.held);  // leases that it still claims continue
   for (const std::vector<std::string>& request : std::exchange(member->hello.fused, {}))
     if (books_.layout->join(request).ok() && !books_.layout->joined_at(request))
       books_.warnings.push_back(
@@ -150,7 +150,7 @@ void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   turn.writer_waits = true;
 }
 
-// The slot that it does not know yet was offered to it, or could not be.
+// A slot that the worker did not know was offered to it, or could not be.
 void Admissions::note(event::Offered& offered, FleetTurn& turn) {
   const Member* member = books_.roster.find(offered.id);
   if (member == nullptr || offered.status.ok()) return;
@@ -158,9 +158,9 @@ void Admissions::note(event::Offered& offered, FleetTurn& turn) {
   departures_.evict(offered.id, unavailable("its slot could not be offered"));
 }
 
-// It may still flip to an older version. What it says of that corrects its greeting.
+// It may still flip to an older version; such messages correct its greeting.
 void Admissions::hear(Member& member, const Message& message, FleetTurn& turn) {
-  if (std::holds_alternative<Loading>(message)) return;  // its ack will say
+  if (std::holds_alternative<Loading>(message)) return;  // its ack follows
   if (const auto* ack = std::get_if<Ack>(&message)) {
     if (const absl::Status possible = claim(ack->version, member.may_claim, turn); !possible.ok())
       return departures_.evict(member.id, possible);

@@ -1,4 +1,4 @@
-// Admissions: connections that become members: greetings, refusals, welcomes.
+// Admissions: how connections become members: greetings, refusals, welcomes.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ class Admissions {
   void note(event::Admitted& admitted, FleetTurn& turn);
   void note(event::Offered& offered, FleetTurn& turn);
 
-  // A message of a worker that waits for its welcome.
+  // A message from a worker that waits for its welcome.
   void hear(Member& member, const Message& message, FleetTurn& turn);
 
-  // Why the last worker was refused, for error texts; empty: none was.
+  // Why the last worker was refused, for error texts; empty if none was.
   const std::string& last_refusal() const { return last_refusal_; }
   void refused(std::string why) { last_refusal_ = std::move(why); }
 
  private:
   absl::Status check_compatibility_key(const Hello& hello) const;
-  // What a worker says that it has: the next number is above it.
+  // A worker reports that it has `version`: the next number is above it.
   absl::Status claim(Version version, Version most, FleetTurn& turn);
-  void consider(Member& member, FleetTurn& turn);  // refuse it, welcome it, or leave it parked
+  void consider(Member& member, FleetTurn& turn);  // refuses it, welcomes it, or leaves it parked
   void welcome(Member& member, FleetTurn& turn);
   void turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn);  // a connection that is no member
   void refuse(Member& member, const absl::Status& why);                   // a member that is not welcomed
@@ -42,10 +42,10 @@ class Admissions {
   Books& books_;
   Departures& departures_;
   CatchUps& catch_ups_;
-  EncodedLayout encoded_layout_;  // the final one's, for every welcome
+  EncodedLayout encoded_layout_;  // the final one, for every welcome
   std::string last_refusal_;
   Clock::time_point refusal_due_;      // when a refused connection is logged again
-  std::uint64_t refusals_unsaid_ = 0;  // that were not logged since the last that was
+  std::uint64_t refusals_unsaid_ = 0;  // refusals since the last logged one
 };
 
 }  // namespace bascule::inline v0

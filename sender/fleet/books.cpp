@@ -30,7 +30,7 @@ void Books::tell_prepare(const std::vector<Member*>& members, const Publication&
   for (Member* member : members) {
     slots.lease(publication.slot, member->holder());
     member->leases[publication.slot.index] = prepare.lease;
-    if (member->releasing == publication.slot) member->releasing.reset();  // of a single copy: it holds that again
+    if (member->releasing == publication.slot) member->releasing.reset();  // a single copy, which it holds again
     if (!member->knows.insert(publication.slot.index).second) {
       knowing.push_back(member->id);
     } else {

@@ -1,5 +1,5 @@
-// Books: what the parts of the fleet share: members, slots, versions, and how workers are told of them. FleetTurn: what
-// follows from one event.
+// Books: what the parts of the fleet share: members, slots, versions, and how workers are told about them. FleetTurn:
+// the consequences of one event.
 #pragma once
 
 #include <optional>
@@ -20,17 +20,17 @@ struct FleetRules {
   Endpoint endpoint;                // its options
   std::string compatibility_key{};  // empty: none
   Epoch epoch = 0;
-  Version published = 0;                                       // the last version of the runs before
+  Version published = 0;                                       // the last version of earlier runs
   Version used = 0;                                            // the highest number known to be used
-  bool delivers = false, publishes = false, persists = false;  // what the scheme has to do
+  bool delivers = false, publishes = false, persists = false;  // the scheme's tasks
   bool delivers_while_written = false;                         // its deliveries begin with the first bytes
   bool fresh_slots = false;                                    // KeptSlots::fresh_slots()
 };
 
-// Whatever is put here is worked off before the turn ends (Fleet::work).
+// Everything put here is handled before the turn ends (Fleet::work).
 struct FleetTurn : Turn<Action> {
   std::set<Ticket> going_on{};  // versions that may take their next step
-  bool writer_waits = false;    // a slot may have come free, or a reader have yielded
+  bool writer_waits = false;    // a slot may have become free, or a reader may have yielded
 
   void log(std::string line) { act(action::Log{std::move(line)}); }
 };
@@ -40,14 +40,15 @@ struct Books {
   Books(const Books&) = delete;
   Books& operator=(const Books&) = delete;
 
-  // Sends a message to those of `to` that are still members.
+  // Sends a message to the workers in `to` that are still members.
   void say(std::vector<WorkerId> to, Message message, FleetTurn& turn) const;
-  // Leases the slot to workers and tells them. Workers that know the slot get one message; the others get an offer too.
+  // Leases the slot to workers and tells them. Workers that know the slot get one message; the others also get an
+  // offer.
   void tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn);
   void wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn);
-  // Gives time to a step that begins only now, after a wait for other workers.
+  // Extends the deadline of a step that begins only now, after a wait for other workers.
   void leave_time(InFlightVersion& version, FleetTurn& turn);
-  // Whether bytes leave while a version is written: it is better written in pieces.
+  // Whether bytes leave while a version is written, so that it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
   const FleetRules rules;
@@ -57,7 +58,7 @@ struct Books {
   SlotAllocator slots;
   std::optional<Layout> layout{};
   std::vector<std::string> warnings{};  // for the next report
-  bool some_left_out = false;           // the last version was for some workers only
+  bool some_left_out = false;           // the last version was not for all workers
 
  private:
   LeaseNumber last_lease_ = 0;

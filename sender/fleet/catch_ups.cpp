@@ -48,8 +48,8 @@ void CatchUps::begin(Member& member, FleetTurn& turn) {
   turn.going_on.insert(version.ticket);
 }
 
-// After one failure a worker is told again, but only once it has released the slot. After a second failure in a row it
-// is evicted already.
+// After one failure a worker gets the version again, but only once it has released the slot. After a second failure in
+// a row it has been evicted.
 void CatchUps::end(const InFlightVersion& version, FleetTurn& turn) {
   const bool aborted = version.round.phase() == Round::Phase::kAborted;
   for (const WorkerId id : version.round.remaining()) {
@@ -64,11 +64,12 @@ void CatchUps::end(const InFlightVersion& version, FleetTurn& turn) {
   turn.writer_waits = true;
 }
 
-// A worker may have no room yet for its version when a newer one is published. The next write would wait for the slot.
+// A worker may have no room yet for its version when a newer one is published; the next write would wait for the slot.
 void CatchUps::give_up_idle(FleetTurn& turn) {
   for (const Ticket ticket : books_.versions.tickets()) {
     InFlightVersion& version = *books_.versions.find(ticket);
-    if (!version.is_catch_up || version.round.phase() != Round::Phase::kSealed) continue;  // sealed: not ready for it
+    if (!version.is_catch_up || version.round.phase() != Round::Phase::kSealed)
+      continue;  // sealed: its worker is not ready
     if (version.version() >= books_.versions.published()) continue;
     version.round.abort(absl::AbortedError("a newer version came before there was room for it"));
     turn.going_on.insert(ticket);

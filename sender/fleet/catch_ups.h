@@ -1,5 +1,5 @@
-// CatchUps: the newest version for workers that have an older one: a version of its own for one worker, or for the
-// ranks of one group.
+// CatchUps: the newest version for workers that have an older one: a separate round for one worker, or for the ranks of
+// one group.
 #pragma once
 
 #include <optional>
@@ -16,14 +16,14 @@ class CatchUps {
   // ---- workers to look at: they may need the newest version ----
 
   void look_at(WorkerId id) { waiting_.insert(id); }
-  void look_at_all();              // those to whom a newer version is due
+  void look_at_all();              // all to whom a newer version is due
   std::optional<WorkerId> next();  // takes it off the list
 
   // ---- their versions ----
 
   void begin(Member& member, FleetTurn& turn);                // if it needs one now, with the ranks of its group
-  void end(const InFlightVersion& version, FleetTurn& turn);  // one that settled, was aborted or has no worker left
-  // Restarts at the newest version those that wait for room, and so hold a slot for nothing.
+  void end(const InFlightVersion& version, FleetTurn& turn);  // it settled, was aborted or has no worker left
+  // Restarts, with the newest version, catch-ups that wait for room and so hold a slot in vain.
   void give_up_idle(FleetTurn& turn);
 
  private:

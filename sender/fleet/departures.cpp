@@ -8,15 +8,15 @@ namespace bascule::inline v0 {
 
 void Departures::note(event::HungUp& hung_up, FleetTurn&) { evict(hung_up.id, hung_up.why); }
 
-// It costs the scheme something to give a worker up, so that worker may not come back at once.
+// Giving up a worker is costly for the scheme, so that worker may not come back at once.
 void Departures::note(event::GivenUp& given_up, FleetTurn& turn) {
   if (const Member* member = books_.roster.find(given_up.id); member != nullptr && !member->departing)
     books_.roster.pause(member->name(), turn.now);
   evict(given_up.id, given_up.why);
 }
 
-// If its connection has not hung up yet, the member leaves first. Otherwise a version that begins in between would
-// lease it a slot that is never released.
+// If its connection has not hung up yet, the member leaves first: a version that begins in between would lease it a
+// slot that is never released.
 void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
   if (const Member* member = books_.roster.welcomed(gone.holder)) evict(member->id, unavailable("its process is gone"));
   let_leave(turn);
@@ -36,8 +36,8 @@ void Departures::refuse(Member& member, const absl::Status& why, bool final) {
   waiting_.push_back({.id = member.id, .why = why, .final = final});
 }
 
-// If `final`, nothing that the worker had under way on its device goes on. So its leases end here, even if other
-// processes hold copies of its pipe.
+// If `final`, the worker's work on its device has ended. So its leases end here, even if other processes hold copies of
+// its pipe.
 void Departures::poison(Member& member, std::string_view why, bool final) {
   books_.roster.poisoned(member.name(), why);
   evict(member.id, absl::AbortedError(cat("poisoned: ", why)));
@@ -66,7 +66,7 @@ void Departures::leave(const Departure& departure, FleetTurn& turn) {
   InFlightVersion* const catch_up = member.catch_up() ? books_.versions.find(*member.catch_up()) : nullptr;
   if (catch_up != nullptr && catch_up->leased.contains(member.id)) drop_lease(member, *catch_up);
   if (sent != nullptr && !books_.slots.single_copy()) drop_lease(member, *sent);
-  if (member.releasing) books_.slots.release(*member.releasing, member.holder());  // of one that was aborted
+  if (member.releasing) books_.slots.release(*member.releasing, member.holder());  // an aborted version's
   if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) {
     books_.slots.end_leases(member.holder());
     books_.roster.forget(member.holder());
@@ -79,8 +79,7 @@ void Departures::leave(const Departure& departure, FleetTurn& turn) {
   turn.writer_waits = true;  // its lease may have been the last on a slot
 }
 
-// Ends its lease for a version, unless it was told to flip to that version, or any rank of its group was. Otherwise it
-// drops all that it has of the version.
+// Ends its lease for a version, which it drops, unless it or any rank of its group was told to flip to that version.
 void Departures::drop_lease(const Member& member, const InFlightVersion& version) {
   const Round& round = version.round;
   const bool told = member.group().empty() ? round.was_told(member.id) : round.phase() == Round::Phase::kCommitting;
@@ -89,7 +88,7 @@ void Departures::drop_lease(const Member& member, const InFlightVersion& version
     books_.slots.release(slot, member.holder());
 }
 
-// A group is evicted whole. Ranks that only wait for the others go on waiting.
+// A group is evicted as a whole. Ranks that only wait for the others keep waiting.
 void Departures::leave_group(const Member& member, const absl::Status& why) {
   if (member.group().empty() || member.state() == Member::State::kParked) return;
   for (auto* const rank : books_.roster.group(member.group())) {

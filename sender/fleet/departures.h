@@ -1,7 +1,7 @@
-// Departures: members that leave, and what they leave behind: versions that they were told of, leases, their groups.
+// Departures: how members leave, with their versions in flight, leases and groups.
 //
-// A member that is to leave waits in a list until let_leave(), so that nothing calls back into itself: the end of one
-// member may end its group, and a version's progress may end a member.
+// A departing member waits in a list until let_leave(), so that nothing calls back into itself: the end of one member
+// may end its group, and a version's progress may end a member.
 #pragma once
 
 #include <deque>
@@ -20,13 +20,13 @@ class Departures {
   void note(event::GivenUp& given_up, FleetTurn& turn);
   void note(event::HolderGone& gone, FleetTurn& turn);
 
-  // Does nothing for a member that is departing already, or is gone.
+  // Does nothing for a member that is already departing or gone.
   void evict(WorkerId id, const absl::Status& why);
-  // It is not welcomed. `final`: it need not try again.
+  // Does not welcome it. `final`: it need not try again.
   void refuse(Member& member, const absl::Status& why, bool final);
-  // Evicts it until it serves again. `final`: its device is lost to it.
+  // Evicts it until it serves again. `final`: it has lost its device.
   void poison(Member& member, std::string_view why, bool final);
-  // All of them, before any version goes on: the rest of a group must not be told to flip without its lost rank.
+  // Runs for all of them before any version continues: a group must not be told to flip without its lost rank.
   void let_leave(FleetTurn& turn);
 
  private:

@@ -1,5 +1,5 @@
-// What the fleet hears. The coordinator makes these of what its sockets, timers and threads bring, and of what the
-// public thread calls; a test makes them of nothing.
+// The fleet's events. The coordinator makes them from its sockets, timers and threads, and from the public thread's
+// calls; a test makes them directly.
 #pragma once
 
 #include <optional>
@@ -15,29 +15,29 @@
 
 namespace bascule::inline v0 {
 
-using Ticket = std::uint64_t;  // of one version in flight; never reused by a sender
+using Ticket = std::uint64_t;  // identifies one version in flight; never reused by a sender
 
 // A slot for the public thread to write, and the number of the version that it will be.
 struct Grant {
-  Version version = 0;  // the public thread's to give
+  Version version = 0;  // set by the public thread
   SlotId slot;
   bool is_new = false;            // it has no memory yet
-  bool in_pieces = false;         // bytes leave while it is written; not of a loan, whose writer tells nothing
-  std::string spare_for{};        // it is new because these read on: "a (slot 0)"
-  std::vector<SlotId> dropped{};  // left the ring since the last grant; nobody reads them
-  std::vector<std::string> to{};  // the names that were asked for; empty: all
+  bool in_pieces = false;         // bytes leave while it is written; not for a loan, whose writer reports no progress
+  std::string spare_for{};        // it is new because these still read: "a (slot 0)"
+  std::vector<SlotId> dropped{};  // left the ring since the last grant; they have no readers
+  std::vector<std::string> to{};  // the requested names; empty: all
 };
 
 namespace event {
 
-// ---- of workers ----
+// ---- workers ----
 
 struct Greeted {  // a connection said hello
   WorkerId id = 0;
   Hello hello;
   ConnectionKind connection_kind = ConnectionKind::kUnixSocket;
 };
-struct Heard {  // a message behind the hello; heartbeats need not be told
+struct Heard {  // a message after the hello; heartbeats may be left out
   WorkerId id = 0;
   Message message;
 };
@@ -53,12 +53,12 @@ struct HolderGone {  // the last lease pipe of an instance hung up
   Holder holder = 0;
 };
 
-// ---- of the public thread ----
+// ---- the public thread ----
 
-struct LayoutRegistered {  // greetings are compared with it from now on
+struct LayoutRegistered {  // greetings are now compared with it
   Layout layout;
 };
-struct SlotsOpened {  // once; workers are welcomed from now on
+struct SlotsOpened {  // once; workers are welcomed after it
   std::vector<OfferedSlot> slots;
   Layout layout;  // the final one
   EncodedLayout encoded;
@@ -75,10 +75,10 @@ struct GivenBack {  // in place of Announced
 };
 struct Announced {  // writing begins
   Grant grant;
-  std::optional<OfferedSlot> memory;  // of a new slot
+  std::optional<OfferedSlot> memory;  // if the slot is new
   Clock::time_point deadline;
 };
-struct SlotSealed {  // the last byte is in
+struct SlotSealed {  // the last byte is written
   Version version = 0;
   std::optional<Digest> digest;
   Clock::time_point deadline;  // the decision's
@@ -86,7 +86,7 @@ struct SlotSealed {  // the last byte is in
 struct Abandoned {  // in place of SlotSealed
   Version version = 0;
   absl::Status why;
-  bool torn = false;  // of a single copy, which is half written
+  bool torn = false;  // a single copy is half written
 };
 
 // ---- answers to actions ----
@@ -118,7 +118,7 @@ struct LoanEnded {
 };
 struct AllRead {};
 
-// ---- of the endpoint and of time ----
+// ---- the endpoint and time ----
 
 struct ConnectionRefused {  // before a hello
   std::string why;

@@ -41,7 +41,7 @@ void Fleet::hand_out(Which& event, FleetTurn& turn) {
   }
 }
 
-// Members leave first. Then it is known which workers go on.
+// Members leave first. Then it is known which workers remain.
 void Fleet::work(FleetTurn& turn) {
   while (true) {
     departures_.let_leave(turn);
@@ -76,7 +76,7 @@ void Fleet::note(event::EndpointMissing& missing, FleetTurn& turn) {
 
 // ---- deadlines ----
 
-// What a worker said in time may still wait in its socket, so it is heard before it is judged.
+// A worker's message may have come in time and still wait in its socket, so it is read before the worker is judged.
 void Fleet::note(event::Tick&, FleetTurn& turn) {
   books_.versions.woken();
   judged_at_ = turn.now;
@@ -102,7 +102,7 @@ void Fleet::judge(FleetTurn& turn) {
                            ? deadline_exceeded("version ", version.version(), ": its engine has not loaded it within ",
                                                absl::FormatDuration(books_.endpoint.load_timeout))
                            : deadline_exceeded("version ", version.version(), ": no ",
-                                               flips ? "ack" : "word that it is prepared", " within ", limit));
+                                               flips ? "ack" : "message that it is prepared", " within ", limit));
     if (round.phase() != Round::Phase::kDelivering) continue;
     if (version.is_catch_up) {
       for (const WorkerId id : round.remaining())
@@ -114,8 +114,8 @@ void Fleet::judge(FleetTurn& turn) {
   }
   for (const auto& [id, why] : late) departures_.evict(id, why);
   const std::vector<Ticket> due = books_.versions.due(judged_at_);
-  work(turn);                      // without them readers may all have yielded
-  for (const Ticket ticket : due)  // of those that are left, the next whose time to load ends
+  work(turn);                      // without them all readers may have yielded
+  for (const Ticket ticket : due)  // the next loading deadline of the remaining workers
     if (InFlightVersion* const version = books_.versions.find(ticket))
       if (const auto loads = version->round.next_load_deadline(); loads && *loads > judged_at_)
         books_.wait_until(*version, *loads, turn);

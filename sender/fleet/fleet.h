@@ -1,5 +1,5 @@
-// Fleet: the members, what they hold, and the versions in flight to them. A pure state machine: an event goes in,
-// actions come out, and time is an argument. No sockets, threads, clocks or schemes: the coordinator has those.
+// Fleet: the members, their leases, and the versions in flight to them. A pure state machine: an event goes in, actions
+// come out, and time is an argument. No sockets, threads, clocks or schemes: the coordinator has those.
 //
 //            Greeted, Heard, HungUp …                      Say, Admit, Close, Deliver, GrantSlot …
 //   workers ───────────────────────▶ ┌──────────────────┐ ───────────────────────────────────────▶ workers,
@@ -12,9 +12,9 @@
 //                                    │  Progress        │
 //                                    └──────────────────┘
 //
-// Each event goes to the one part that has a note() for it. What follows from it is worked off in this order, until
-// nothing is left: members leave, versions go on, workers catch up, the public thread gets a slot. Nothing calls back
-// into itself: an eviction that a version's progress brings about waits for its turn.
+// Each event goes to the one part that has a note() for it. Its consequences are handled in this order, until none is
+// left: members leave, versions continue, workers catch up, the public thread gets a slot. Nothing calls back into
+// itself: an eviction that a version's progress causes waits for its turn.
 #pragma once
 
 #include <optional>
@@ -40,23 +40,23 @@ class Fleet {
 
   std::vector<Action> on(Event event, Clock::time_point now);
 
-  // ---- what it knows ----
+  // ---- state ----
 
   const Roster& roster() const { return books_.roster; }
   const SlotAllocator& slot_allocator() const { return books_.slots; }
   const Versions& versions() const { return books_.versions; }
   Version published() const { return versions().published(); }
-  // For error texts, whom a send waits for that gets no slot: "a (slot 0), b (slot 1)", or of a single copy "a".
+  // For error texts: the readers for which a send without a slot waits: "a (slot 0), b (slot 1)"; single copy: "a".
   std::string readers() const;
   const std::string& last_refusal() const { return admissions_.last_refusal(); }
-  const std::string& missing() const { return missing_; }        // what of the endpoint was removed
-  std::vector<std::vector<std::string>> fused_requests() const;  // of the workers that are there, as they came
+  const std::string& missing() const { return missing_; }        // which of the endpoint's files was removed
+  std::vector<std::vector<std::string>> fused_requests() const;  // of the connected workers, in the order they came
   bool writes_in_pieces() const { return books_.writes_in_pieces(); }
   // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
 
  private:
-  // Messages of workers that were welcomed (messages.cpp)
+  // Messages from welcomed workers (messages.cpp)
   void note(event::Heard& heard, FleetTurn& turn);
   void hear(Member& member, const Ready& ready, FleetTurn& turn);
   void hear(Member& member, const Prepared& prepared, FleetTurn& turn);
@@ -64,8 +64,9 @@ class Fleet {
   void hear(Member& member, const Loading& loading, FleetTurn& turn);
   void hear(Member& member, const Ack& ack, FleetTurn& turn);
   void hear(Member& member, const Released& released, FleetTurn& turn);
-  void crossed(const Member& member, SlotId slot);  // its message of release, and a prepare
-  // The version that a message is about, which may then go on. Null: it is not the one that the worker is told of now.
+  void crossed(const Member& member, SlotId slot);  // its `released` crossed a prepare
+  // Returns the version that a message is about, which may then continue; null if the message is not about the version
+  // that the worker is being sent.
   InFlightVersion* version_of(const Member& member, Version version, FleetTurn& turn);
 
   // Deadlines
@@ -76,7 +77,7 @@ class Fleet {
   void note(event::EndpointMissing& missing, FleetTurn& turn);
   template <typename Which>
   void hand_out(Which& event, FleetTurn& turn);
-  void work(FleetTurn& turn);  // until nothing follows any more
+  void work(FleetTurn& turn);  // until no consequence is left
 
   Books books_;
   CatchUps catch_ups_{books_};
@@ -86,7 +87,7 @@ class Fleet {
   Writer writer_{books_, single_copy_, catch_ups_};
   Progress progress_{books_, catch_ups_};
   std::string missing_;
-  Clock::time_point judged_at_;  // whose deadlines are judged once AllRead has come
+  Clock::time_point judged_at_;  // deadlines up to this time are judged at AllRead
 };
 
 }  // namespace bascule::inline v0

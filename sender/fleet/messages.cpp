@@ -1,4 +1,4 @@
-// Fleet: what workers say after their greeting.
+// Fleet: workers' messages after their greeting.
 #include <algorithm>
 
 #include <bascule/sender/fleet/fleet.h>
@@ -28,7 +28,7 @@ void Fleet::note(event::Heard& heard, FleetTurn& turn) {
   departures_.evict(member->id, invalid_argument(name_of(message), " is not a worker's message"));
 }
 
-// A worker is told of one version at a time: of its own catch-up, or of the one that the public thread sends.
+// A worker is sent one version at a time: its catch-up, or the version that the public thread sends.
 InFlightVersion* Fleet::version_of(const Member& member, Version version, FleetTurn& turn) {
   InFlightVersion* const told = books_.versions.of(member.catch_up());
   if (told == nullptr || told->version() != version) return nullptr;
@@ -48,11 +48,11 @@ void Fleet::hear(Member& member, const Prepared& prepared, FleetTurn& turn) {
 
 void Fleet::hear(Member& member, const Failed& failed, FleetTurn& turn) {
   if (++member.failures >= 2)
-    return departures_.poison(member, cat("failed two versions running, the last because: ", failed.why), false);
+    return departures_.poison(member, cat("failed two versions in a row, the last because: ", failed.why), false);
   if (InFlightVersion* version = version_of(member, failed.version, turn)) version->round.failed(member.id, failed.why);
 }
 
-// From here on it has load_timeout, and no longer what is left of flip_timeout.
+// It now has load_timeout, instead of the rest of flip_timeout.
 void Fleet::hear(Member& member, const Loading& loading, FleetTurn& turn) {
   if (InFlightVersion* version = version_of(member, loading.version, turn))
     version->round.loading(member.id, turn.in(books_.endpoint.load_timeout));
@@ -73,12 +73,12 @@ void Fleet::hear(Member& member, const Released& released, FleetTurn& turn) {
   books_.slots.release(released.slot, member.holder());
   member.leases.erase(released.slot.index);
   if (member.releasing == released.slot) member.releasing.reset();
-  catch_ups_.look_at(member.id);  // again, where the last catch-up failed
+  catch_ups_.look_at(member.id);  // again, if the last catch-up failed
   turn.writer_waits = true;
 }
 
-// An earlier lease on that slot ended; the worker was told of a later one meanwhile, and that one goes on. If a
-// catch-up began it, that catch-up is now all that the worker holds there.
+// An earlier lease on that slot ended; meanwhile a later one began, and continues. If a catch-up began it, that
+// catch-up is now the worker's only hold on the slot.
 void Fleet::crossed(const Member& member, SlotId slot) {
   InFlightVersion* const version = books_.versions.of(member.catch_up());
   if (version != nullptr && version->is_catch_up && version->publication().slot == slot)

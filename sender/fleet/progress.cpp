@@ -11,7 +11,7 @@ void Progress::note(event::SlotSealed& sealed, FleetTurn& turn) {
   InFlightVersion* const sent = books_.versions.sent();
   if (sent == nullptr || sent->version() != sealed.version) return;
   sent->written = false;
-  sent->torn = books_.slots.single_copy();  // what a single copy held before is gone
+  sent->torn = books_.slots.single_copy();  // a single copy's previous version is gone
   turn.going_on.insert(sent->ticket);
   if (!sent->round.under_way()) return;
   books_.slots.seal(sent->publication().slot, sealed.version);
@@ -87,11 +87,11 @@ void Progress::advance(InFlightVersion& version, FleetTurn& turn) {
 }
 
 void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
-  // If it is written meanwhile, it has the writer's time.
+  // If it is still being written, the writer's deadline applies.
   if (version.round.phase() == Round::Phase::kDelivering) books_.leave_time(version, turn);
   version.moving = true;
   const SlotId slot = version.publication().slot;
-  books_.slots.lease(slot, Versions::deliverer(version.ticket));  // also if all its workers are lost
+  books_.slots.lease(slot, Versions::deliverer(version.ticket));  // even if all its workers are lost
   books_.versions.begin_delivery(version.ticket, slot);
   turn.act(action::Deliver{.ticket = version.ticket,
                            .publication = version.publication(),
@@ -99,8 +99,8 @@ void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
                            .to = version.round.remaining()});
 }
 
-// Enough workers are prepared. Once the scheme has published the version too, nothing aborts. That may take as long as
-// a disk takes; meanwhile the fleet goes on, and notices workers that die.
+// Enough workers are prepared. Once the scheme has also published the version, nothing aborts. That may take as long as
+// a disk takes; meanwhile the fleet continues, and notices workers that die.
 void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
   if (version.is_catch_up) {
     version.round.decided(absl::OkStatus());
@@ -117,13 +117,13 @@ void Progress::decided(InFlightVersion& version, const absl::Status& status, Fle
   version.round.decided(status);
   if (!status.ok()) return;
   const auto flip = absl::ToChronoNanoseconds(books_.endpoint.flip_timeout);
-  // With commit=each, workers that are not prepared yet keep the time that they had.
+  // With commit=each, workers that are not prepared yet keep their deadline.
   const auto from = books_.endpoint.commit_each ? std::max(turn.now, version.until) : turn.now;
   books_.wait_until(version, from + flip, turn);
   books_.slots.publish(version.publication());
   books_.versions.publish(version.version());
   books_.some_left_out = !version.names.empty();
-  // A version to all is due also to workers that joined meanwhile and caught up with the version before.
+  // A version to all is also due to workers that joined meanwhile and caught up with the previous version.
   for (auto& [id, member] : books_.roster.members())
     if (version.names.empty() || version.owed.contains(id)) member.owed = true;
 }

@@ -1,5 +1,5 @@
-// Progress: what becomes of a version in flight, from the seal to the last ack. Its Round says what is due; this does
-// it, and says what the end of the version means for the others.
+// Progress: moves a version in flight from the seal to the last ack. Its Round decides what is due; this class does it,
+// and applies the consequences of the version's end for the others.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ class Progress {
   void note(event::Published& published, FleetTurn& turn);
   void note(event::Persisted& persisted, FleetTurn& turn);
 
-  // Does whatever the version's round asks for, until it asks for nothing.
+  // Does what the version's round requests, until it requests nothing.
   void advance(InFlightVersion& version, FleetTurn& turn);
 
  private:

@@ -22,12 +22,12 @@ absl::Status Roster::check(const Hello& hello, ConnectionKind kind) const {
     return invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ", kProtocol,
                             "; run the same version of Bascule on both ends");
   if (hello.digest_number != kDigestNumber)
-    return invalid_argument("the worker makes digests of function ", hello.digest_number, ", expected ", kDigestNumber,
+    return invalid_argument("the worker uses digest function ", hello.digest_number, ", expected ", kDigestNumber,
                             "; run the same version of Bascule on both ends");
   if (const auto lost = lost_.find(hello.worker);
       lost != lost_.end() && lost->second == std::pair(kind, hello.instance))
     return failed_precondition("worker ", hello.worker,
-                               " said that its device is lost, which no version mends; restart it");
+                               " reported that its device is lost, which no version cures; restart it");
   if (hello.epoch > epoch_)
     return failed_precondition("worker ", hello.worker, " serves a version of epoch ", hello.epoch,
                                ", and this sender's, ", epoch_, ", is older: sender.lock was lost, and ",
@@ -35,14 +35,14 @@ absl::Status Roster::check(const Hello& hello, ConnectionKind kind) const {
   return absl::OkStatus();
 }
 
-// One name, one worker; one rank of a group, one worker; a group's name is no worker's.
+// A name belongs to one worker, a rank of a group to one worker, and no group has a worker's name.
 absl::Status Roster::check_name(const Hello& hello) const {
   const auto is = [](const Member& other) {
     return cat(" (worker ", other.name(), ", pid ", other.hello.pid, " on ", other.hello.host, ")");
   };
   const auto named_as_a_group = [&](const Member& other) {
     return absl::AlreadyExistsError(
-        cat("worker ", hello.worker, ": a group and a worker have one name", is(other), "; rename one of them"));
+        cat("worker ", hello.worker, ": a group and a worker have the same name", is(other), "; rename one of them"));
   };
   if (const auto other = names_.find(hello.worker); other != names_.end())
     return absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", find(other->second)->hello.pid,
@@ -60,7 +60,7 @@ absl::Status Roster::check_name(const Hello& hello) const {
       return absl::AlreadyExistsError(cat("group ", hello.group, " has ", other.hello.ranks, " ranks", is(other),
                                           ", worker ", hello.worker, " says ", hello.ranks));
     if (other.hello.rank == hello.rank)
-      return absl::AlreadyExistsError(cat("rank ", hello.rank, " of group ", hello.group, " is there already",
+      return absl::AlreadyExistsError(cat("rank ", hello.rank, " of group ", hello.group, " is already connected",
                                           is(other), "; give each rank its own"));
   }
   return absl::OkStatus();
@@ -205,11 +205,11 @@ std::vector<std::string> Roster::addressable_names() const {
   return names;
 }
 
-// ---- also of workers that are gone ----
+// ---- including workers that are gone ----
 
 std::string Roster::name_of(Holder holder) const {
   const auto known = holder_names_.find(holder);
-  return known == holder_names_.end() ? "a worker of before" : known->second;
+  return known == holder_names_.end() ? "an earlier worker" : known->second;
 }
 
 void Roster::mended(const std::string& name) {

@@ -1,5 +1,5 @@
-// Roster: the workers that are connected, by number, name, group and instance, and what is known of those that were.
-// Pure bookkeeping. To find one costs the same however many there are.
+// Roster: the connected workers, by number, name, group and instance, and what is known about earlier ones. Pure
+// bookkeeping. Lookups do not slow down with the number of workers.
 #pragma once
 
 #include <cstddef>
@@ -26,28 +26,28 @@ struct Member {
   WorkerId id = 0;
   Hello hello;
   ConnectionKind connection_kind = ConnectionKind::kUnixSocket;
-  Version serving = 0;                          // of this epoch, by its own word: its hello, then its acks
-  Version before = 0;                           // of another epoch, likewise: nothing that is not above it is for it
-  Version may_claim = 0;                        // the highest version that it may say it has
-  bool owed = true;                             // the newest version is due to it; not where a send left it out
+  Version serving = 0;                          // of this epoch, as its hello and then its acks report
+  Version before = 0;                           // the same of another epoch: only higher numbers may be sent to it
+  Version may_claim = 0;                        // the highest version that it may claim to have
+  bool owed = true;                             // the newest version is due to it: no send left it out
   bool departing = false;                       // it was evicted or refused, and Departures ends it
-  int failures = 0;                             // versions running that it could not prepare
-  std::optional<SlotId> releasing;              // of a version that was aborted, until the worker released it
+  int failures = 0;                             // versions in a row that it could not prepare
+  std::optional<SlotId> releasing;              // the slot of an aborted version, until the worker releases it
   std::set<std::uint32_t> knows;                // slots that it was offered, by index
-  std::map<std::uint32_t, LeaseNumber> leases;  // that began over its connection, by slot's index
+  std::map<std::uint32_t, LeaseNumber> leases;  // begun over its connection, by slot index
 
   const std::string& name() const { return hello.worker; }
   const std::string& group() const { return hello.group; }
-  // Over TCP a worker reads no memory of ours, and its leases end with its membership. What it says that its instance
-  // is is no other worker's either way: no peer of another host ends a lease of this host.
+  // Over TCP a worker reads none of our memory, and its leases end with its membership. Its claimed instance is not
+  // used, so that no peer on another host can end a lease of this host.
   Holder holder() const { return connection_kind == ConnectionKind::kTcp ? id : hello.instance; }
   bool says_it_holds(SlotId slot) const;
   LeaseNumber lease_on(SlotId slot) const;  // 0: claimed in its greeting, or none
 
-  // These are counted: Roster changes them.
+  // Only Roster changes these, since it counts them.
   State state() const { return state_; }
   std::optional<Ticket> catch_up() const { return catch_up_; }  // shared by the ranks of a group
-  bool copies_behind() const { return copies_behind_; }         // copies behind the writer, as it said last
+  bool copies_behind() const { return copies_behind_; }         // copies behind the writer, by its last report
   bool welcomed() const { return state_ == State::kWelcomed; }
   // Whether the next version can be addressed to it.
   bool addressable() const { return state_ != State::kParked && !catch_up_; }
@@ -63,8 +63,8 @@ class Roster {
  public:
   explicit Roster(Epoch epoch) : epoch_(epoch) {}
 
-  // Whether a greeting can be taken at all: what it speaks, and that no later sender has been there, nor its device is
-  // lost. Then whether its name, group and rank are free.
+  // check() returns OK if the hello is acceptable: known protocol, no newer sender seen, device not lost. check_name()
+  // then returns OK if its name, group and rank are free.
   absl::Status check(const Hello& hello, ConnectionKind kind) const;
   absl::Status check_name(const Hello& hello) const;
 
@@ -79,27 +79,27 @@ class Roster {
   Member* named(const std::string& name);
   Member* welcomed(Holder holder);
   std::vector<Member*> group(const std::string& name);
-  std::vector<Member*> ranks_of(Member& member);  // of its group that have greeted, itself too; without one, itself
-  // Whether a version is above what a worker, and the other ranks of its group, have of another epoch. It may not be,
-  // if sender.lock was lost: then this sender did not know those numbers when it gave its own.
+  std::vector<Member*> ranks_of(Member& member);  // its group's ranks that have greeted; without a group, itself
+  // Whether `version` is above the versions that a worker, and the other ranks of its group, have of another epoch. It
+  // may not be if sender.lock was lost, since this sender then did not know those numbers.
   bool is_newer_for(Member& member, Version version);
   bool catches_up(Member& member);  // it, or a rank of its group: a group flips together
-  const std::map<WorkerId, Member>& members() const { return members_; }  // as they came
+  const std::map<WorkerId, Member>& members() const { return members_; }  // in the order they came
   std::map<WorkerId, Member>& members() { return members_; }
 
-  // The members that `names` mean; all that are welcomed where there are none. NOT_FOUND: nobody is called so.
-  // INVALID_ARGUMENT: a single rank of a group.
+  // Returns the welcomed members that `names` denote; all of them if `names` is empty. NOT_FOUND: no worker or group
+  // has the name. INVALID_ARGUMENT: a single rank of a group.
   absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
-  // The same behind a grant: without those that left meanwhile.
+  // The same after a grant: without members that left meanwhile.
   std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
 
   std::size_t addressable() const { return addressable_; }
   bool copied_behind() const { return copying_ > 0; }
   std::vector<std::string> addressable_names() const;
 
-  // ---- also of workers that are gone ----
+  // ---- including workers that are gone ----
 
-  // Names of holders, for texts: "a, b". An instance is known from its welcome until its leases end.
+  // Names of holders, for texts. An instance is known from its welcome until its leases end.
   void know(const Member& member) { holder_names_[member.holder()] = member.name(); }
   void forget(Holder holder) { holder_names_.erase(holder); }
   std::string name_of(Holder holder) const;
@@ -109,11 +109,11 @@ class Roster {
   void poisoned(const std::string& name, std::string_view why) { poisoned_[name] = why; }
   void mended(const std::string& name);
   const std::map<std::string, std::string>& poisoned() const { return poisoned_; }
-  // Workers that the scheme gave up stay away for a second, twice as long each time, a minute at most; until they have
-  // acknowledged a version.
+  // Workers that the scheme gave up must stay away for a second, and twice as long each time, up to a minute, until
+  // they have acknowledged a version.
   void pause(const std::string& name, Clock::time_point now);
   absl::Status check_pause(const std::string& name, Clock::time_point now) const;
-  // Workers whose device is lost; until another instance of theirs is welcomed.
+  // Workers whose device is lost, until another instance of the worker is welcomed.
   void lost(const Member& member) { lost_[member.name()] = {member.connection_kind, member.hello.instance}; }
   void found(const std::string& name) { lost_.erase(name); }
 

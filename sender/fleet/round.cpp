@@ -71,7 +71,7 @@ bool Round::find_to_tell() {
   return !to_tell_.empty();
 }
 
-// It, or a rank that it waited for, is lost: both leave the others of its group to flip.
+// It is prepared, or a rank that did not prepare is lost; in both cases the rest of its group may now flip.
 void Round::now_prepared(Worker& worker) {
   --unprepared_;
   Group& group = groups_[worker.group];
@@ -106,7 +106,7 @@ void Round::delivered(const absl::Status& status) {
   end_delivery();
 }
 
-// It is over once the last byte has left, and the seal is known here, too.
+// The delivery is over once the last byte has left and the version is also sealed here.
 void Round::end_delivery() {
   if (phase_ == Phase::kDelivering && delivered_) enter(Phase::kPreparing);
 }
@@ -116,7 +116,7 @@ Round::Action Round::begin_delivery() {
 }
 
 void Round::prepared(WorkerId id) {
-  // Before kPreparing there is nothing to verify; after it only a worker that was given longer (each) answers.
+  // Before kPreparing there is nothing to verify; after it, only workers with more time (each) answer.
   Worker* worker = find(id);
   if (worker == nullptr || worker->failed || phase_ < Phase::kPreparing || !under_way()) return;
   if (!std::exchange(worker->prepared, true)) now_prepared(*worker);
@@ -127,7 +127,7 @@ void Round::failed(WorkerId id, std::string_view why) {
   if (worker == nullptr || worker->told || !under_way() || (phase_ >= Phase::kDeciding && !rules_.each)) return;
   const absl::Status error = absl::AbortedError(
       cat("worker ", worker->who.name, " could not prepare version ", publication_.version, ": ", why));
-  // A group is in a version with all its ranks or with none.
+  // A group takes part with all its ranks or with none.
   for (const std::size_t place : groups_[worker->group].ranks) {
     Worker& rank = workers_[place];
     if (rank.lost) continue;
@@ -139,7 +139,7 @@ void Round::failed(WorkerId id, std::string_view why) {
   abort_if_hopeless();
 }
 
-// With commit=each: no worker is left that could prepare it.
+// With commit=each: no remaining worker could prepare it.
 void Round::abort_if_hopeless() {
   if (out_ < workers_.size()) return;
   const auto failed = std::ranges::find_if(workers_, &Worker::failed);

@@ -1,21 +1,21 @@
-// Round: one version in flight to a set of workers, as a two-phase commit. Pure bookkeeping: events come in,
-// and next() says what to do; the fleet does it. An event of one worker costs the same however many there are.
+// Round: one version in flight to a set of workers, as a two-phase commit. Pure bookkeeping: events come in, next()
+// returns what to do, and the fleet does it. Handling a worker's event is O(1) in the number of workers.
 //
 //   state       leaves it when                                   to
 //   writing     sealed()                                         sealed
-//               single_copy: the loan is out longer than it may be   aborted: the workers are let go, poisoned
-//               (with behind, delivery begins here already, once every worker left is ready)
-//   sealed      every worker left is ready                       delivering, or preparing where nothing is delivered
+//               single_copy: the loan exceeds loan_timeout       aborted: the workers are let go, poisoned
+//               (with behind, delivery already begins here, once every remaining worker is ready)
+//   sealed      every remaining worker is ready                  delivering, or preparing if nothing is delivered
 //   delivering  delivered(OK) / delivered(error)                 preparing / aborted
-//   preparing   every worker left is prepared (each: one is,     deciding
-//               and all ranks of its group)
+//   preparing   every remaining worker is prepared (each: one    deciding
+//               is, and all ranks of its group)
 //               one failed (each: all did)                       aborted
 //   deciding    decided(OK) / decided(error)                     committing / aborted
-//   committing  every worker left has acked or, with each,       settled
-//               failed; and the disk has it, where it must
+//   committing  every remaining worker has acked or, with each,  settled
+//               failed; and the disk has it, if it must
 //
-// Nothing aborts from deciding on but the decision itself: it may be under way, on another thread. A worker that is
-// lost (dead, silent, late) leaves the round; the rest go on.
+// While deciding or later, only the decision itself can abort: it may be under way, on another thread. A lost worker
+// (dead, silent, late) leaves the round; the others continue.
 #pragma once
 
 #include <map>
@@ -39,19 +39,19 @@ class Round {
   struct WorkerIdentity {
     WorkerId id = 0;
     std::string name;
-    std::string group{};  // whose ranks flip together; empty: none
+    std::string group{};  // its ranks flip together; empty: none
   };
   struct Rules {
-    bool single_copy = false;  // it is written where it is read: all must be ready before writing begins
+    bool single_copy = false;  // readers read the memory that is written: all must be ready before writing begins
     bool delivers = false;     // the scheme moves the bytes
-    bool behind = false;       // and begins while they are written
-    bool each = false;         // a worker, or a group of them, flips as soon as it is prepared
-    bool persists = false;     // it settles once it is on the disk, too
+    bool behind = false;       // delivery begins while the bytes are written
+    bool each = false;         // a worker, or a group, flips as soon as it is prepared
+    bool persists = false;     // it settles only once it is also on the disk
   };
 
   Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules);
 
-  // Events. Those of a worker that is not (or no longer) in the round, that come too early or twice, change nothing.
+  // Events. They change nothing if they come too early or twice, or if the worker is not (or no longer) in the round.
   void join(WorkerIdentity worker);  // while it is written
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
@@ -59,38 +59,38 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
-  // It was told, and loads by itself until then at most. Its second message also counts: the first may have said that
-  // it still loads another version.
+  // It knows the decision, and may load by itself until then. Its second message also counts: the first may have meant
+  // that it still loads another version.
   void loading(WorkerId worker, Clock::time_point until);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);
   void lost(WorkerId worker, absl::Status why);
 
-  // What is due now, if anything; the phase has moved on when it returns. Call until kNone, behind each event: it is
-  // what notes when a phase began.
+  // Returns what is due now, if anything, and advances the phase. After each event, call it until it returns kNone: it
+  // also records when a phase began.
   Action next(Clock::time_point now);
-  // With kDecided: the workers that are to be told now.
+  // With kDecided: the workers that must be told now.
   const std::vector<WorkerId>& to_tell() const { return to_tell_; }
 
   Phase phase() const { return phase_; }
-  bool yielded() const;  // written in place, and every worker left has yielded
+  bool yielded() const;  // a single copy, and every remaining worker has yielded
   bool under_way() const { return phase_ != Phase::kSettled && phase_ != Phase::kAborted; }
   const Publication& publication() const { return publication_; }
   std::vector<WorkerId> remaining() const;  // not lost
-  bool has(WorkerId worker) const;          // one of them
+  bool has(WorkerId worker) const;          // one of remaining()
   bool deserted() const { return lost_ == workers_.size(); }
-  std::vector<WorkerId> failed() const;  // with each: those that will not flip, not lost
-  bool was_told(WorkerId worker) const;  // of the decision
-  // Those that keep the present phase from ending, but for those that have time to load.
+  std::vector<WorkerId> failed() const;  // with each: not lost, but will not flip
+  bool was_told(WorkerId worker) const;  // about the decision
+  // The workers that keep the current phase from ending, except those that still have time to load.
   std::vector<WorkerId> late(Clock::time_point now = Clock::time_point::max()) const;
   bool is_loading(WorkerId worker) const;
-  std::optional<Clock::time_point> next_load_deadline() const;  // of those that load
+  std::optional<Clock::time_point> next_load_deadline() const;  // of the loading workers
   const absl::Status& why_aborted() const { return why_aborted_; }
-  void abort(absl::Status why);  // does nothing once the decision is asked for
+  void abort(absl::Status why);  // does nothing once the decision was requested
 
   std::vector<WorkerReport> reports() const;
   const absl::Status& persist_status() const { return persist_status_; }
-  // Seconds between entering one phase and entering another; 0 where either was not reached.
+  // Seconds between entering one phase and entering another; 0 if either was not reached.
   double seconds(Phase from, Phase to) const;
   double persist_seconds() const;  // from the decision
 
@@ -106,9 +106,9 @@ class Round {
   };
   struct Group {
     std::vector<std::size_t> ranks;  // in workers_
-    std::size_t unprepared = 0;      // of those not lost
+    std::size_t unprepared = 0;      // without lost ranks
   };
-  Worker* find(WorkerId id);  // that is not lost
+  Worker* find(WorkerId id);  // null if it is lost
   const Worker* find(WorkerId id) const;
   std::size_t group_of(const WorkerIdentity& who);
   bool enough_prepared() const;
@@ -124,15 +124,15 @@ class Round {
 
   Publication publication_;
   Rules rules_;
-  std::vector<Worker> workers_;                         // as they joined
+  std::vector<Worker> workers_;                         // in the order they joined
   std::unordered_map<WorkerId, std::size_t> places_;    // in workers_
-  std::vector<Group> groups_;                           // a worker without one is its own
+  std::vector<Group> groups_;                           // one per worker without a group
   std::unordered_map<std::string, std::size_t> named_;  // in groups_
-  std::size_t unready_ = 0, unprepared_ = 0;            // of those not lost
+  std::size_t unready_ = 0, unprepared_ = 0;            // without lost workers
   std::size_t undone_ = 0, lost_ = 0, out_ = 0;         // out: lost or failed
-  std::vector<std::size_t> flippable_;                  // prepared with their groups, and not told yet; in workers_
+  std::vector<std::size_t> flippable_;                  // prepared with their groups, not told yet; in workers_
   Phase phase_ = Phase::kWriting;
-  bool told_ = false;  // what the present phase asks for was asked
+  bool told_ = false;  // the current phase's action was requested
   bool delivery_begun_ = false;
   std::optional<absl::Status> delivered_;
   std::vector<WorkerId> to_tell_;

@@ -31,7 +31,7 @@ void SingleCopy::let_write(InFlightVersion& sent, FleetTurn& turn) {
   turn.act(action::MayWrite{sent.version()});
 }
 
-// Holders whose workers do not take part: they left, and may be reading on.
+// Holders whose workers do not take part: they left, and may still be reading.
 std::vector<Holder> SingleCopy::in_the_way(const InFlightVersion& sent) {
   std::set<Holder> aside;
   for (const WorkerId id : sent.round.remaining())
@@ -54,8 +54,8 @@ std::string SingleCopy::readers() const {
   return readers;
 }
 
-// A worker may have been evicted since the slot was granted, and have come back. It still reads the slot, so it takes
-// part, with its group.
+// A worker may have been evicted and come back since the slot was granted. It still reads the slot, so it takes part,
+// with its group.
 void SingleCopy::ask_those_that_came_back(InFlightVersion& sent, FleetTurn& turn) {
   if (!sent.names.empty()) return;
   for (const Holder holder : in_the_way(sent)) {
@@ -82,8 +82,8 @@ void SingleCopy::judge(Clock::time_point at, FleetTurn& turn) {
   turn.going_on.insert(sent->ticket);
 }
 
-// The workers are let go, and know that they read what may change at any time. The slot stays the trainer's until the
-// loan comes back.
+// The workers are let go, and know that the memory they read may change at any time. The slot stays the trainer's until
+// the loan comes back.
 void SingleCopy::note(event::LoanEnded& ended, FleetTurn& turn) {
   InFlightVersion* const sent = books_.versions.sent();
   if (sent == nullptr || sent->version() != ended.version) return;

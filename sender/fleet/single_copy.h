@@ -1,5 +1,5 @@
-// SingleCopy: the loan of a single copy (slots=1), which is written where it is read. Writing waits until every reader
-// has yielded, and the readers wait for the writer no longer than loan_timeout.
+// SingleCopy: the loan of a single copy (slots=1). The trainer writes the memory that engines read, so writing waits
+// until every reader has yielded, and readers wait for the writer for at most loan_timeout.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,21 @@
 
 namespace bascule::inline v0 {
 
-// The error of a loan that was out for longer than loan_timeout.
+// The error for a loan that exceeded loan_timeout.
 absl::Status loan_lapsed(const Endpoint& endpoint, Version version);
 
 class SingleCopy {
  public:
   explicit SingleCopy(Books& books) : books_(books) {}
 
-  std::optional<Grant> take();  // its slot, if every reader takes part in the loan
+  std::optional<Grant> take();  // the slot, if every reader takes part in the loan
   // Lets the public thread write once every worker has yielded and no other holder is left.
   void let_write(InFlightVersion& sent, FleetTurn& turn);
-  // Ends a loan whose deadline has passed at `at`: it was kept for too long, or a reader did not yield.
+  // Ends a loan whose deadline has passed at `at`: it was kept too long, or a reader did not yield.
   void judge(Clock::time_point at, FleetTurn& turn);
   void note(event::LoanEnded& ended, FleetTurn& turn);
 
-  // For error texts: those that would not yield, because they left or are about to read.
+  // For error texts: the readers that would not yield, because they left or are about to read.
   std::string readers() const;
 
  private:

@@ -14,7 +14,7 @@ void SlotAllocator::open(const std::vector<OfferedSlot>& slots) {
 
 // ---- which slot is written ----
 
-// Only a slot that is free now. Holders may have released the others by the time that the next send asks.
+// Only a slot that is free now. Holders may have released other slots by the time of the next send.
 std::optional<SlotId> SlotAllocator::take_ahead() {
   if (granted_ || single_copy() || fresh_slots_) return std::nullopt;
   ahead_ = ring_.begin();
@@ -39,7 +39,7 @@ std::optional<Grant> SlotAllocator::take(std::span<const Holder> unwilling) {
   Grant grant{.slot = *slot, .is_new = true, .spare_for = readers_on(ring_.retired())};
   if (retired && !used_up)
     spare_ = cat("slot ", slot->index, " was made, spare slot ", ring_.retired().size(), " of ", spares(), ": ",
-                 grant.spare_for, " read on and are not waited for");
+                 grant.spare_for, " still read and are not waited for");
   return grant;
 }
 
@@ -116,7 +116,7 @@ std::vector<std::uint32_t> SlotAllocator::leases_of(Holder holder) const {
   return held;
 }
 
-// ---- what there is ----
+// ---- state ----
 
 std::optional<Publication> SlotAllocator::newest() const {
   const std::optional<SlotId> slot = ring_.newest();

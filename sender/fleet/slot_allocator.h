@@ -1,5 +1,5 @@
-// SlotAllocator: the sender's slots: their memory, their digests, their holders, and which one the public thread may
-// write. Pure bookkeeping over a SlotRing.
+// SlotAllocator: the sender's slots: their memory, digests and holders, and which one the public thread may write. Pure
+// bookkeeping over a SlotRing.
 //
 //              take() / take_ahead()          announce()
 //   nothing ──────────────────────▶ granted ─────────────▶ written: a version's, until it is published or aborted
@@ -36,18 +36,18 @@ class SlotAllocator {
   // ---- which slot is written ----
 
   bool granted() const { return granted_; }
-  // The slot of the next version to all, where one is free as it is: the public thread takes it without a word. None
-  // where it would have to be made, with a single copy, or where a slot is granted already.
+  // Takes a free slot for the next version to all; the public thread can then write it without asking. Returns nullopt
+  // if a slot would have to be made, with a single copy, or if a slot is already granted.
   std::optional<SlotId> take_ahead();
-  // For the public thread, which waits: the one ahead, a free one, or a spare one. `unwilling`: holders that will not
+  // For the waiting public thread: the slot ahead, a free one, or a spare one. `unwilling`: holders that will not
   // release by themselves.
   std::optional<Grant> take(std::span<const Holder> unwilling);
-  // Single copy: the one slot, whose every holder is in `yielding`.
+  // Single copy: the one slot, if all its holders are in `yielding`.
   std::optional<Grant> take_single_copy(std::span<const Holder> yielding);
-  Grant replace(Grant grant);  // by a new slot
+  Grant replace(Grant grant);  // with a new slot
   void give_back(const Grant& grant);
   void announce(const Grant& grant, const std::optional<OfferedSlot>& memory);
-  // Slots that left the ring and that nobody reads: forgotten here.
+  // Returns, and forgets, slots that left the ring and have no readers.
   std::vector<SlotId> drop_gone();
 
   void seal(SlotId slot, Version version) { ring_.seal(slot, version); }
@@ -60,17 +60,17 @@ class SlotAllocator {
   void release(SlotId slot, Holder holder) { ring_.release(slot, holder); }
   void end_leases(Holder holder);
   void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // it is welcomed, and holds these
-  void left(Holder holder);                                          // its membership ended: its leases live on
+  void left(Holder holder);                                          // its membership ended: its leases continue
   const std::set<Holder>& left_behind() const { return left_; }      // holders that are not members
   bool holds(SlotId slot, Holder holder) const { return ring_.holds(slot, holder); }
   std::vector<Holder> holders_of(SlotId slot) const { return ring_.holders_of(slot); }
   std::vector<std::uint32_t> leases_of(Holder holder) const;
 
-  // ---- what there is ----
+  // ---- state ----
 
   std::optional<Publication> newest() const;  // published
   std::vector<SlotId> slots() const { return ring_.slots(); }
-  std::vector<OfferedSlot> offered() const;  // of slots(), those that have memory
+  std::vector<OfferedSlot> offered() const;  // the members of slots() that have memory
   const OfferedSlot& memory(SlotId slot) const { return memory_.at(slot.index); }
   bool on_device() const;
   std::optional<SlotId> ahead() const { return ahead_; }
@@ -81,16 +81,16 @@ class SlotAllocator {
 
   // ---- texts ----
 
-  std::string readers() const { return readers_on(all()); }  // of slots that are not written for that: "a (slot 0), …"
-  std::optional<int> spares_used() const;                    // where there may be no more
-  std::string take_warning() { return std::exchange(warning_, {}); }  // of the slot that was announced: it is a spare
+  std::string readers() const { return readers_on(all()); }  // which keep slots from being written: "a (slot 0), …"
+  std::optional<int> spares_used() const;                    // nullopt unless all spares are used
+  std::string take_warning() { return std::exchange(warning_, {}); }  // that the announced slot is a spare
 
  private:
   std::string readers_on(const std::vector<SlotId>& slots) const;
   int spares() const { return endpoint_.spares.value_or(on_device() ? 1 : 2); }
 
   const Endpoint& endpoint_;
-  const bool fresh_slots_;  // each version gets one
+  const bool fresh_slots_;  // each version gets a new slot
   SlotRing ring_;
   const NameOf name_of_;
   bool open_ = false;
@@ -98,8 +98,8 @@ class SlotAllocator {
   std::map<std::uint32_t, std::optional<Digest>> digests_;  // of published slots, by index
   std::set<Holder> left_;
   bool granted_ = false;         // ahead or to the public thread, and no version announced yet
-  std::optional<SlotId> ahead_;  // likewise, and the public thread has not said that it took it
-  std::string spare_;            // of the grant that is out
+  std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it took it
+  std::string spare_;            // the current grant's warning
   std::string warning_;
 };
 

@@ -1,4 +1,4 @@
-// Fleet: what it says of itself when asked.
+// Fleet: its answer to a status query.
 #include <algorithm>
 #include <set>
 

@@ -74,8 +74,8 @@ Version Versions::most_claimed() const { return std::min(used_ + kMostAhead, kLa
 absl::Status Versions::claim(Version version, Version most) {
   if (version > used_ && version > most)
     return invalid_argument(
-        "it says that it has version ", version, "; expected at most ", kMostAhead, " above the last one, ", used_,
-        most < kLastVersion - kMostAhead ? "" : ", and none near the end of all numbers", "; restart it");
+        "it claims version ", version, "; expected at most ", kMostAhead, " above the last one, ", used_,
+        most < kLastVersion - kMostAhead ? "" : ", and none near the highest possible number", "; restart it");
   use(version);
   return absl::OkStatus();
 }

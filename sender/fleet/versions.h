@@ -1,5 +1,5 @@
-// Versions: every version in flight, each with a ticket and a deadline: the one that the public thread sends, and the
-// catch-ups of workers that are behind. And the numbers that versions have had. Pure bookkeeping.
+// Versions: every version in flight, each with a ticket and a deadline: the one that the public thread sends, and
+// catch-ups. Also the version numbers that are used. Pure bookkeeping.
 #pragma once
 
 #include <map>
@@ -18,11 +18,11 @@ namespace bascule::inline v0 {
 struct InFlightVersion {
   Ticket ticket = 0;
   Round round;
-  Clock::time_point until;           // deadline of what it waits for now; max(): it waits for the public thread
-  bool is_catch_up = false;          // else the public thread's
-  std::set<WorkerId> leased{};       // of a catch-up: whose lease began with it; others hold the slot, also if it fails
-  std::vector<std::string> names{};  // of the public thread's: that were asked for; empty: all
-  std::set<WorkerId> owed{};         // likewise: whom the version is for, in the round or not
+  Clock::time_point until;           // deadline of its current wait; max(): it waits for the public thread
+  bool is_catch_up = false;          // if false, the public thread's
+  std::set<WorkerId> leased{};       // catch-up: whose lease began with it; others hold the slot even if it fails
+  std::vector<std::string> names{};  // public thread's: the requested workers; empty: all
+  std::set<WorkerId> owed{};         // public thread's: the workers it is for, in the round or not
   bool written = false;              // the public thread has the slot
   bool moving = false;               // the scheme has it
   bool torn = false;                 // an abort leaves a single copy half written
@@ -33,7 +33,7 @@ struct InFlightVersion {
 
 class Versions {
  public:
-  // `published`: the last one of before; `used`: the highest number known to be used.
+  // `published`: the last one of earlier runs; `used`: the highest number known to be used.
   Versions(Version published, Version used) : published_(published), used_(used) {}
 
   InFlightVersion& begin(Round round, Clock::time_point until, bool is_catch_up);
@@ -41,27 +41,28 @@ class Versions {
   InFlightVersion* find(Ticket ticket);
   InFlightVersion* sent();  // the public thread's; null: none is under way
   const InFlightVersion* sent() const { return const_cast<Versions*>(this)->sent(); }
-  // What a member is told of now: its own catch-up, or what the public thread sends. Null: nothing.
+  // Returns the version that a member is being sent: its catch-up, or the public thread's; null if there is none.
   InFlightVersion* of(std::optional<Ticket> catch_up) { return catch_up ? find(*catch_up) : sent(); }
   const InFlightVersion* of(std::optional<Ticket> catch_up) const { return const_cast<Versions*>(this)->of(catch_up); }
   std::vector<Ticket> tickets() const;
 
   // ---- deadlines ----
 
-  // Moves a deadline. A time to wake at, where none that was asked for before comes first.
+  // Moves a deadline. Returns a time to wake at, unless an earlier wake-up was already requested.
   std::optional<Clock::time_point> wait_until(InFlightVersion& each, Clock::time_point until);
   void woken() { wakes_at_.reset(); }
   std::vector<Ticket> due(Clock::time_point now) const;
-  std::optional<Clock::time_point> wake_behind(Clock::time_point now);  // for the next deadline, once those are judged
+  std::optional<Clock::time_point> wake_behind(
+      Clock::time_point now);  // for the next deadline, once the passed ones are judged
 
-  // ---- deliveries under way, also of versions that were given up ----
+  // ---- deliveries under way, including versions that were given up ----
 
-  // Holds the slot of a delivery. Receivers' numbers are random: they do not lie at the end of all numbers.
+  // The holder of a delivery's slot. It is close to the maximum, so that no receiver's random number will equal it.
   static Holder deliverer(Ticket ticket) { return ~ticket; }
   bool is_delivery(Holder holder) const { return delivers(~holder); }
   bool delivers(Ticket ticket) const { return delivered_from_.contains(ticket); }
   void begin_delivery(Ticket ticket, SlotId slot) { delivered_from_[ticket] = slot; }
-  std::optional<SlotId> end_delivery(Ticket ticket);  // none: no delivery of it was under way
+  std::optional<SlotId> end_delivery(Ticket ticket);  // nullopt: no delivery of it was under way
 
   // ---- numbers ----
 
@@ -69,10 +70,11 @@ class Versions {
   void publish(Version version) { published_ = version; }
   Version used() const { return used_; }
   void use(Version version) { used_ = std::max(used_, version); }
-  // The highest version that one greeting may claim, whatever it says of how many slots. Where no sender can have come
-  // so far numbers are not taken: they must not run out, and never near their end.
+  // The highest version that one greeting may claim, for however many slots. Higher claims are refused, since no sender
+  // can have come so far, and the numbers must not run out.
   Version most_claimed() const;
-  // Of what a worker says that it has: the next number is above it. INVALID_ARGUMENT: above `most`, and not known.
+  // A worker reports that it has `version`: the next number is above it. INVALID_ARGUMENT: it is above `most` and not
+  // known.
   absl::Status claim(Version version, Version most);
 
  private:

@@ -18,7 +18,7 @@ void Writer::note(event::TakeGivenUp&, FleetTurn& turn) {
 
 void Writer::note(event::SlotReplaced& replaced, FleetTurn& turn) {
   Grant grant = books_.slots.replace(std::move(replaced.grant));
-  drop_gone(turn);  // the one that it replaces among them
+  drop_gone(turn);  // including the replaced one
   turn.act(action::GrantSlot{std::move(grant)});
 }
 
@@ -53,8 +53,8 @@ void Writer::serve(FleetTurn& turn) {
   turn.act(action::GrantSlot{*std::move(grant)});
 }
 
-// Holders that may never release by themselves: evicted workers may have stopped for good, and workers that a send left
-// out read on as long as sends leave them out.
+// Holders that may never release by themselves: evicted workers may have stopped for good, and workers left out of
+// sends keep reading as long as they are left out.
 std::vector<Holder> Writer::unwilling() const {
   std::vector<Holder> unwilling(books_.slots.left_behind().begin(), books_.slots.left_behind().end());
   if (!books_.some_left_out) return unwilling;
@@ -74,7 +74,7 @@ void Writer::drop_gone(FleetTurn& turn) {
   }
 }
 
-// Writing begins: the version goes to the workers that were asked for, and are still there.
+// Writing begins: the version goes to the requested workers that are still there.
 void Writer::note(event::Announced& announced, FleetTurn& turn) {
   const Grant& grant = announced.grant;
   const bool single_copy = books_.slots.single_copy();
@@ -104,7 +104,7 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
                                                 Clock::time_point::max(), /*is_catch_up=*/false);
   sent.names = grant.to;
   sent.owed.insert(owed.begin(), owed.end());
-  sent.written = !single_copy;  // that is written once it may be
+  sent.written = !single_copy;  // a single copy is written later, once it may be
   if (single_copy) books_.wait_until(sent, announced.deadline, turn);
   turn.going_on.insert(sent.ticket);
 }

@@ -1,4 +1,4 @@
-// Writer: the public thread, which waits for a slot to write: which slot it gets, when, and for which workers.
+// Writer: decides which slot the public thread gets to write, when, and for which workers.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ class Writer {
   void note(event::GivenBack& back, FleetTurn& turn);
   void note(event::Announced& announced, FleetTurn& turn);
 
-  // Gives the public thread the slot that it waits for, as soon as there is one. If the thread does not wait, the slot
-  // of the next send to all is taken ahead.
+  // Gives the waiting public thread a slot as soon as there is one. If the thread does not wait, the slot for the next
+  // send to all is taken ahead.
   void serve(FleetTurn& turn);
 
  private:
@@ -33,7 +33,7 @@ class Writer {
   Books& books_;
   SingleCopy& single_copy_;
   CatchUps& catch_ups_;
-  std::optional<std::vector<std::string>> wanted_;  // it waits for a slot, for these; empty: for all
+  std::optional<std::vector<std::string>> wanted_;  // it waits for a slot for these; empty: for all
 };
 
 }  // namespace bascule::inline v0

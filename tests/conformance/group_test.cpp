@@ -224,9 +224,9 @@ TEST_P(Conformance, ConflictingRanksAreRefusedByName) {
     EXPECT_NE(worker->wait_ready(absl::ZeroDuration()), "");
     return worker->wait_until([](const Observed& now) { return !now.error.empty(); }, "a refusal").error;
   };
-  EXPECT_THAT(refused("other", "tp", 1, 2), HasSubstr("rank 1 of group tp is there already (worker tp-1"));
+  EXPECT_THAT(refused("other", "tp", 1, 2), HasSubstr("rank 1 of group tp is already connected (worker tp-1"));
   EXPECT_THAT(refused("other", "tp", 2, 3), AllOf(HasSubstr("group tp has 2 ranks"), HasSubstr("says 3")));
-  EXPECT_THAT(refused("tp", "", 0, 1), HasSubstr("a group and a worker have one name"));
+  EXPECT_THAT(refused("tp", "", 0, 1), HasSubstr("a group and a worker have the same name"));
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST_F(SessionTest, LeavesASenderOfAnotherDigestAndSaysSo) {
   welcome.digest_number = kDigestNumber - 1;
   welcome.offer = "fake";
   sender_.say(welcome, {memory_.page.descriptor(), lease_.get()});
-  const std::string says = cat("digests of function ", kDigestNumber - 1, ", expected ", kDigestNumber);
+  const std::string says = cat("digest function ", kDigestNumber - 1, ", expected ", kDigestNumber);
   EXPECT_THAT(sender_.expect<Bye>().why, testing::HasSubstr(says));
   EXPECT_THAT(receiver_->wait_ready(patience()).message(), testing::HasSubstr(says));
 }

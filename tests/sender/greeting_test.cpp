@@ -28,7 +28,7 @@ TEST_F(Greeting, WithAnotherDigestIsRefusedByNameForGood) {
   hello.digest_number = kDigestNumber - 1;
   worker->say(hello);
   const Refused refused = worker->expect<Refused>();
-  EXPECT_THAT(refused.why, HasSubstr(cat("digests of function ", kDigestNumber - 1, ", expected ", kDigestNumber)));
+  EXPECT_THAT(refused.why, HasSubstr(cat("digest function ", kDigestNumber - 1, ", expected ", kDigestNumber)));
   EXPECT_TRUE(refused.final);
 }
 

@@ -50,7 +50,7 @@ TEST(NumbersOfVersions, EndAndAreNotUsedAgain) {
     Hello hello = test::WireWorker::hello("stranger", 6);
     hello.serving = near + 1;
     stranger.say(hello);
-    EXPECT_THAT(stranger.expect<Refused>().why, HasSubstr("and none near the end of all numbers"));
+    EXPECT_THAT(stranger.expect<Refused>().why, HasSubstr("and none near the highest possible number"));
     const auto report = sender->send();
     ASSERT_THAT(report, IsOk());
     EXPECT_EQ(report->version, near + 1);

@@ -159,7 +159,7 @@ TEST_F(MemberReplay, AWorkerThatFailsTwoVersionsRunningIsPoisonedAndMayComeBack)
   release(id, prepare);
   say(id, Ready{.version = told<Prepare>(id).version});
   say(id, Failed{.version = first, .why = "again"});
-  EXPECT_THAT(why_closed(id), HasSubstr("poisoned: failed two versions running, the last because: again"));
+  EXPECT_THAT(why_closed(id), HasSubstr("poisoned: failed two versions in a row, the last because: again"));
   EXPECT_EQ(fleet.status({}).workers.at(0).state, "poisoned");
   const WorkerId back = serve(hello("w", 1));
   EXPECT_EQ(fleet.status({}).workers.at(0).state, "serving") << back;

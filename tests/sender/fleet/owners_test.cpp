@@ -52,7 +52,7 @@ TEST_F(RosterTest, RefusesGreetingsOfOthersByName) {
   other = hello("w", 1);
   other.digest_number = kDigestNumber + 1;
   EXPECT_THAT(roster_.check(other, ConnectionKind::kUnixSocket),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("digests of function")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("digest function")));
   other = hello("w", 1);
   other.epoch = kEpoch + 1;
   EXPECT_THAT(roster_.check(other, ConnectionKind::kUnixSocket),
@@ -84,9 +84,9 @@ TEST_F(RosterTest, GivesEachNameAndRankOnce) {
   add(hello("tp-0", 2, "tp", 0));
   const auto taken = [&](const Hello& hello) { return std::string(message_of(roster_.check_name(hello))); };
   EXPECT_THAT(taken(hello("a", 3)), HasSubstr("another worker named a"));
-  EXPECT_THAT(taken(hello("tp", 3)), HasSubstr("a group and a worker have one name (worker tp-0"));
-  EXPECT_THAT(taken(hello("b", 3, "a")), HasSubstr("a group and a worker have one name (worker a"));
-  EXPECT_THAT(taken(hello("b", 3, "tp", 0)), HasSubstr("rank 0 of group tp is there already"));
+  EXPECT_THAT(taken(hello("tp", 3)), HasSubstr("a group and a worker have the same name (worker tp-0"));
+  EXPECT_THAT(taken(hello("b", 3, "a")), HasSubstr("a group and a worker have the same name (worker a"));
+  EXPECT_THAT(taken(hello("b", 3, "tp", 0)), HasSubstr("rank 0 of group tp is already connected"));
   Hello wide = hello("b", 3, "tp", 1);
   wide.ranks = 3;
   EXPECT_THAT(taken(wide), HasSubstr("group tp has 2 ranks"));
@@ -175,7 +175,7 @@ TEST_F(SlotAllocatorTest, MakesASpareSlotForHoldersThatWillNotRelease) {
   EXPECT_EQ(spare->spare_for, "h5 (slot 0)");
   EXPECT_THAT(slots_.take_warning(), IsEmpty()) << "it is not announced";
   slots_.announce(*spare, OfferedSlot{.id = spare->slot, .memory = &memory_});
-  EXPECT_THAT(slots_.take_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) read on"));
+  EXPECT_THAT(slots_.take_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) still read"));
   slots_.end_leases(5);
   EXPECT_THAT(slots_.drop_gone(), ElementsAre(first));
 }

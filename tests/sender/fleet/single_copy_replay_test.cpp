@@ -172,7 +172,7 @@ TEST_F(EachOfASingleCopy, AReaderThatIsEvictedInItsCatchUpReadsOn) {
   told<Prepare>(b);
   say(b, Ready{.version = version, .copies_behind = false});
   say(b, Failed{.version = version, .why = "again"});
-  EXPECT_THAT(why_closed(b), HasSubstr("failed two versions running"));
+  EXPECT_THAT(why_closed(b), HasSubstr("failed two versions in a row"));
   EXPECT_TRUE(holds(2, {kEpoch, 0}));
 }
 

@@ -70,7 +70,7 @@ TEST_F(CatchUpReplay, ThatIsLateEndsTheMembershipAndNothingElse) {
   const WorkerId id = join(hello("late", 5));
   told<Prepare>(id);
   pass(absl::Minutes(1));
-  EXPECT_THAT(why_closed(id), HasSubstr("version 1: no word that it is prepared within 30s"));
+  EXPECT_THAT(why_closed(id), HasSubstr("version 1: no message that it is prepared within 30s"));
   EXPECT_TRUE(fleet.versions().tickets().empty());
   EXPECT_THAT(status_of(send()), IsOk());
 }
