@@ -56,7 +56,7 @@ TEST_F(DryRun, SaysWhatTheRunTakesAndTriesAnUpdate) {
                             HasSubstr("GiB  f32 weights"), HasSubstr("AdamW's moments"),
                             HasSubstr("in all, at the peak of an update"), HasSubstr("is free on cpu"),
                             HasSubstr("tried on cpu with random weights: "),
-                            HasSubstr(" tokens a second through an update"), HasSubstr("those of 40 steps ")));
+                            HasSubstr(" tokens per second through an update"), HasSubstr("the updates of 40 steps ")));
   EXPECT_EQ(fs::directory_iterator(folder_)->path().filename(), "alone.log") << "it leaves nothing";
 }
 
@@ -66,7 +66,7 @@ TEST_F(DryRun, RefusesWhatNoFlagMakesFitAndSaysSo) {
     config["num_hidden_layers"] = 90;
   });
   EXPECT_THAT(said(1, {"--dry-run", "--device", "cpu"}, huge),
-              AllOf(HasSubstr("this run takes "), HasSubstr(" free, a sixteenth of which is left alone; no flag helps"),
+              AllOf(HasSubstr("this run takes "), HasSubstr(" free, a sixteenth of which is reserved; no flag helps"),
                     Not(HasSubstr("tried on"))));
 }
 
@@ -95,7 +95,7 @@ TEST_F(DryRun, ItsAdviceFitsWhereALongRowIsFilledUp) {
   const std::string refused = said(1, with({"--micro-batch-tokens", "115000"}), wide);
   EXPECT_THAT(refused, Not(HasSubstr("no flag helps")));
   std::vector<std::string> advised;
-  std::stringstream words(refused.substr(refused.find("left alone; ")));
+  std::stringstream words(refused.substr(refused.find("is reserved; ")));
   for (std::string word; words >> word;)
     if (word.starts_with("--")) advised.push_back(word);
   EXPECT_FALSE(advised.empty());

@@ -102,7 +102,7 @@ TEST_F(TrainChat, LearnsFromMessagesAndGoesOnWithTheSameTemplateOnly) {
   write("model/chat_template.jinja", "{% for message in messages %}{{ message.content }}{% endfor %}");
   Program changed = run(only, "changed", model, resumed({"--epochs", "3"}));
   EXPECT_EQ(changed.wait(60s), 2) << changed.output();
-  EXPECT_THAT(changed.output(), HasSubstr("--model: the prompts were written by another chat template than that of "));
+  EXPECT_THAT(changed.output(), HasSubstr("--model: the prompts were written by a different chat template than in "));
 }
 
 TEST_F(TrainChat, AModelWithoutATemplateIsRefusedByName) {

@@ -147,7 +147,7 @@ TEST_F(SingleCopy, ALoanThatTookTooLongIsMendedByTheNext) {
                           {"--steps", "1", "--num-iterations", "200", "--prompts-per-step", "4", "--group-size", "4",
                            "--eval-every", "0", "--sync", sync_ + "&loan_timeout=1s"});
   ASSERT_EQ(train.wait(120s), 0) << train.output();
-  EXPECT_THAT(train.output(), HasSubstr("a version was not published; trying once more: "));
+  EXPECT_THAT(train.output(), HasSubstr("a version was not published; trying again: "));
   EXPECT_THAT(train.output(), HasSubstr("loan_timeout"));
   EXPECT_EQ(says(url_of(only)), checkpoint_says("out/step_1"));
 }

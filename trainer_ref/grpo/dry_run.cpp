@@ -14,7 +14,7 @@
 namespace bascule::ref {
 namespace {
 
-// The first change, the cheapest first, with which the run takes at most `most` bytes.
+// Returns the cheapest change with which the run takes at most `most` bytes.
 std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed need, std::int64_t most) {
   const auto fits = [&] { return plan_memory(need).peak_bytes() <= most; };
   if (!need.compute.checkpoints_layers) {
@@ -36,7 +36,8 @@ std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed 
   return "no flag helps: give a smaller model, a smaller --max-tokens, or a larger device";
 }
 
-// Random weights and tokens, two of the largest micro-batches: the second finds gradients, as all but the first do.
+// Random weights and tokens, with two of the largest micro-batches: the second adds to gradients, as all but the first
+// do.
 TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need) {
   const LargestBatch& batch = need.batch;
   TrialShape shape{.config = need.config,
@@ -51,7 +52,7 @@ TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNe
   return shape;
 }
 
-// On a CPU as many rows as take seconds; 0: not one does.
+// On a CPU, as many rows as take seconds; 0 if one row takes longer.
 std::int64_t rows_to_try(const TrialShape& shape) {
   if (!shape.device.is_cpu()) return shape.rows;
   constexpr double kMostOperations = 1e11;
@@ -62,7 +63,7 @@ std::int64_t rows_to_try(const TrialShape& shape) {
   return std::min(shape.rows, static_cast<std::int64_t>(kMostOperations / operations_a_row));
 }
 
-// How fast updates are, and how long all of them take, where each has the longest rows.
+// Logs how fast updates are, and how long all of them take if each has the longest rows.
 absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const MemoryNeed& need, const MemoryPlan& memory,
                      const std::function<void(std::string_view)>& log) {
   TrialShape shape = trial_of(flags, run.plan, need);
@@ -73,22 +74,23 @@ absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const Memo
   }
   BASCULE_ASSIGN(const TrialTimes times, try_updates(shape, /*warm_ups=*/1, /*repeat=*/1));
   const double tokens_a_second = static_cast<double>(shape.rows * shape.row_tokens) / times.seconds.front();
-  std::string line = cat("tried on ", flags.compute.device.str(),
-                         " with random weights: ", with_commas(tokens_a_second), " tokens a second through an update");
+  std::string line =
+      cat("tried on ", flags.compute.device.str(), " with random weights: ", with_commas(tokens_a_second),
+          " tokens per second through an update");
   if (times.peak)
     line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ", gib(memory.peak_bytes_but(kSlots)),
                 " without slots");
   log(line);
   const double tokens_a_step = static_cast<double>(need.batch.tokens_of_update);
-  // Behind the first optimizer step of an update the log-probabilities of before are needed: a third of a pass.
+  // More than one optimizer step needs the old policy's log-probabilities: a third of a pass.
   const double passes =
       static_cast<double>(flags.learn.update.num_iterations) + (flags.learn.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
   const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
-  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", run.fitted.steps, " steps ",
-          for_people(seconds_a_step * static_cast<double>(run.fitted.steps)), " at most",
+  log(cat("so an update takes at most ", precise(seconds_a_step), ", and the updates of ", run.fitted.steps,
+          " steps take at most ", for_people(seconds_a_step * static_cast<double>(run.fitted.steps)),
           flags.supervised ? ""
-                           : "; rollouts, rewards and evaluations come on top: a run says how long behind its first "
-                             "step"));
+                           : "; rollouts, rewards and evaluations take further time, which a run estimates after its "
+                             "first step"));
   return absl::OkStatus();
 }
 
@@ -99,23 +101,23 @@ absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::funct
   BASCULE_ASSIGN(const MemoryNeed need, memory_need_of(flags, run.plan));
   const MemoryPlan memory = plan_memory(need);
   log(cat("micro-batches of at most ", need.batch.tokens, " tokens, ", need.batch.completion_tokens,
-          " of them of completions; ", need.batch.rows, " rows of the longest, ", need.batch.count,
-          " micro-batches an update then"));
+          " of them of completions; if all rows are the longest: ", need.batch.rows, " rows each, and ",
+          need.batch.count, " micro-batches per update"));
   for (const MemoryPart& part : memory.parts) log(absl::StrFormat("%12s  %s", gib(part.bytes), part.name));
   log(absl::StrFormat("%12s  in all, at the peak of an update", gib(memory.peak_bytes())));
 
   if (!flags.compute.is_device_open) {
-    log(cat(flags.compute.device.str(), " was not looked at"));
+    log(cat(flags.compute.device.str(), " was not checked"));
     return absl::OkStatus();
   }
   const std::int64_t free = free_bytes_on(flags.compute.device);
   log(absl::StrFormat("%12s  is free on %s", gib(free), flags.compute.device.str()));
-  // LibTorch keeps memory in blocks that do not fit the next use, and a GPU's context takes some.
+  // LibTorch keeps blocks that do not fit the next use, and a GPU's context takes some memory.
   const std::int64_t most = free - free / 16;
   if (memory.peak_bytes() > most)
     return absl::ResourceExhaustedError(
         cat("this run takes ", gib(memory.peak_bytes()), " on ", flags.compute.device.str(), ", which has ", gib(free),
-            " free, a sixteenth of which is left alone; ", advice_for(flags, run.plan, need, most)));
+            " free, a sixteenth of which is reserved; ", advice_for(flags, run.plan, need, most)));
   return try_out(flags, run, need, memory, log);
 }
 

@@ -12,7 +12,7 @@ namespace bascule::ref {
 
 absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, absl::Duration timeout,
                               const std::function<bool()>& stopped) {
-  constexpr absl::Duration kAtATime = absl::Milliseconds(200);  // so soon a signal is heard
+  constexpr absl::Duration kAtATime = absl::Milliseconds(200);  // the most delay in noticing a signal
   const int count = static_cast<int>(urls.size());
   const Deadline deadline(timeout);
   while (!stopped()) {
@@ -40,7 +40,7 @@ absl::Status fit_engines(EnginePool& pool, const TrainFlags& flags, const Prompt
   if (dropped.empty()) return absl::OkStatus();
   const std::string many =
       cat(dropped.size(), " prompts and --max-tokens=", flags.rollouts.max_tokens, " are longer than the ",
-          limits.max_model_len, " tokens that the engines take, as ", dropped.front().substr(0, 200));
+          limits.max_model_len, " tokens that the engines accept, as ", dropped.front().substr(0, 200));
   if (!flags.engines.drop_long)
     return invalid_argument(many,
                             "; start the engines with a larger --max-model-len, or leave these out by --drop-long");

@@ -47,8 +47,8 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
   return rollouts;
 }
 
-// Applies the rollout filter to `generations`. If too few are left because others are too stale, asks for those again:
-// an engine that had stopped answers with its old version when it comes back. Adds to `figures` what that took.
+// Applies the rollout filter to `generations`. If too few are left because others are too stale, requests those again:
+// an engine that was stopped answers with its old version when it comes back. Adds the costs to `figures`.
 absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
                                                         std::vector<Generation>& generations, RolloutFigures& figures) {
   constexpr int kRounds = 5;
@@ -58,8 +58,9 @@ absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const
   FilterResult result = filter_.apply(parts_.pool.urls(), generations);
   absl::Status enough = filter_.check(step, asked, result);
   for (int round = 1; !enough.ok() && result.stale > 0 && round <= kRounds; ++round) {
-    log_(cat("step ", step, ": ", result.stale, " of ", asked, " completions are of versions too old; asking again"));
-    if (round > 1) absl::SleepFor(absl::Seconds(1));  // for its next version to come
+    log_(cat("step ", step, ": ", result.stale, " of ", asked,
+             " completions are of versions too old; requesting them again"));
+    if (round > 1) absl::SleepFor(absl::Seconds(1));  // for the engine's next version to arrive
     std::vector<RolloutRequest> again = requests;
     for (const Generation& generation : generations)
       again[generation.request].completions -= static_cast<int>(generation.rollouts.size());
@@ -82,7 +83,7 @@ absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const
   return result;
 }
 
-// What `generations` took, and how the engines were used since the last step.
+// The statistics of `generations`, and the engines' use since the last step.
 RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generations) {
   const std::vector<std::string> urls = parts_.pool.urls();
   const std::vector<EngineUse> use = parts_.pool.use();
@@ -139,7 +140,7 @@ std::vector<std::size_t> GroupSource::prompts_of(std::int64_t step) const {
                          step - 1);
 }
 
-// Called on the stream's thread as well: reads what never changes. Each place of a step has a seed of its own.
+// Also called on the stream's thread: reads only immutable state. Each place of a step has its own seed.
 std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                                       std::size_t first_place) const {
   const RolloutFlags& flags = parts_.flags.rollouts;
@@ -148,7 +149,7 @@ std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::siz
     const Problem& problem = parts_.task.train[prompt];
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | (first_place + requests.size());
     requests.push_back({.problem = &problem,
-                        .prompt = *parts_.prompts.tokens_of(problem),  // create() has looked at them all
+                        .prompt = *parts_.prompts.tokens_of(problem),  // create() has checked them all
                         .completions = flags.group_size,
                         .max_tokens = flags.max_tokens,
                         .temperature = flags.temperature,

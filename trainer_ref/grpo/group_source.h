@@ -49,8 +49,7 @@ class GroupSource {
 
   // With --dynamic-sampling, replaces flat groups by groups of further problems, and returns how many. `groups` have
   // rewards; `score` gives the new groups theirs. If no group varies, all of them stay. If the engines do not answer,
-  // the step continues without replacements. CANCELLED: the run is stopped. Other errors are those that `score`
-  // returns.
+  // the step continues without replacements. CANCELLED: the run is stopped. Other errors come from `score`.
   using Score = std::function<absl::Status(std::vector<CompletionGroup>& groups)>;
   absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
                                             const Score& score);

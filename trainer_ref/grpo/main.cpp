@@ -37,13 +37,13 @@ using namespace bascule::ref;
 const ProgramInfo& program() {
   static const ProgramInfo info = train_program(
       "trains a checkpoint by GRPO. It gets completions from engines over HTTP and sends weights to them by Bascule; "
-      "--spawn-engines starts them, too.\n"
+      "--spawn-engines also starts them.\n"
       "SIGTERM, SIGINT or SIGHUP ends the run after the current step, with a checkpoint; a second one, a second later "
       "or more, ends it at once.");
   return info;
 }
 
-// When the first of them came, in milliseconds of the monotonic clock; 0: none came.
+// When the first stop signal came, in milliseconds of the monotonic clock; 0: none came.
 std::atomic<std::int64_t> stop_requested_at = 0;
 
 // Signals within one second count as one: a closing terminal signals both us and the script that started us, which
@@ -66,20 +66,20 @@ void stop_on(int signal) {
 }
 
 std::mutex log_mutex;
-absl::Status log_failure;  // the first, said at the end: a run is worth more than its log
+absl::Status log_failure;  // the first, reported at the end: a run is worth more than its log
 
 void log_line(std::string_view line) {  // from any thread
   const std::lock_guard lock(log_mutex);
   log_failure.Update(bascule::print(bascule::cat(line, "\n")));
 }
 
-constexpr int kStoppedStatus = 130;  // of a supervised run that a signal ended, as shells have it
+constexpr int kStoppedStatus = 130;  // of a supervised run that a signal ended, as in shells
 
-bool training = false;  // flags that make no sense have been found by then
+bool training = false;  // all flags have been checked
 
 bool stopped() { return stop_requested_at != 0; }
 
-// The engines of --spawn-engines, still starting.
+// Returns the engines of --spawn-engines, while they start.
 absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& flags, const std::string& model,
                                                               const std::string& sync,
                                                               const std::vector<std::string>& config_files) {
@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& 
 absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vector<std::string>& config_files) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take(flags.out, flags.resume));
   std::unique_ptr<PrivateEndpoint> endpoint;
-  std::unique_ptr<SpawnedEngines> engines;  // longer than the trainer, which asks where they are
+  std::unique_ptr<SpawnedEngines> engines;  // outlives the trainer, which requests their URLs
   const bool spawns = flags.engines.spawn.engines > 0;
   std::string sync = flags.engines.sync;
   if (spawns && sync.empty()) {
@@ -107,7 +107,7 @@ absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vect
   }
   // An engine that is lost for good ends the run as a signal does: after the step, with a checkpoint.
   const auto ends = [&engines] { return stopped() || (engines && !engines->failure().ok()); };
-  std::atomic<bool> is_over = false;  // that the engines leave is no news then
+  std::atomic<bool> is_over = false;  // then the engines' leaving is not logged
   TrainerHooks hooks{.stopped = ends, .log = [&is_over](std::string_view line) {
                        if (!is_over) log_line(line);
                      }};
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
   const absl::Status model = read_config(start->model).status();
   if (!model.ok()) refuse(program(), of_flag(model, "model", start->model.string(), kModelAdvice));
   at::set_num_threads(flags->engines.threads);  // before the first operation: pools never shrink
-  if (!flags->dry_run)                          // which has nothing to lose
+  if (!flags->dry_run)                          // a dry run may end at once
     for (const int signal : bascule::stop_signals()) stop_on(signal);
   absl::Status status = run(*flags, *std::move(start), parsed.config_files);
   const std::lock_guard lock(log_mutex);

@@ -11,8 +11,8 @@
 namespace bascule::ref {
 namespace {
 
-// Those that engines on GPUs read as one stand side by side: the layout of a single copy is final before any engine
-// could say that it wishes so.
+// Puts the tensors that engines on GPUs fuse side by side: a single copy's layout is final before any engine could
+// request that.
 std::unique_ptr<TensorSource> source_of(const Policy& policy) {
   WeightMap left = policy.weights();
   std::vector<std::pair<std::string, at::Tensor>> tensors;
@@ -37,7 +37,7 @@ absl::Status PolicySender::before_write() {
   if (!single_copy_ || loan_) return absl::OkStatus();
   absl::StatusOr<WritableSlot> loan = sender_.loan();
   if (!loan.ok()) {
-    log_(cat("the engines did not yield; trying once more: ", message_of(loan.status())));
+    log_(cat("the engines did not yield; trying again: ", message_of(loan.status())));
     loan = sender_.loan();
   }
   if (!loan.ok()) return annotate(loan.status(), "the weights cannot be written while engines read them");
@@ -54,8 +54,8 @@ absl::StatusOr<SendReport> PolicySender::publish_once() {
 absl::StatusOr<SendReport> PolicySender::publish(Weights weights) {
   absl::StatusOr<SendReport> report = publish_once();
   if (!report.ok()) {
-    // Nobody flipped, and the next send is another version: trying again repeats nothing.
-    log_(cat("a version was not published; trying once more: ", message_of(report.status())));
+    // No engine flipped, and the next send is another version, so a retry repeats nothing.
+    log_(cat("a version was not published; trying again: ", message_of(report.status())));
     report = publish_once();
   }
   if (!report.ok()) return annotate(report.status(), "the weights could not be sent");

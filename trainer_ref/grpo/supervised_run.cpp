@@ -68,14 +68,14 @@ absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const Sup
   const absl::Status trained = train(policy, run, flags, hooks);
   const absl::Status saved = save(policy, model, flags.out);
   const std::string way_on =
-      cat("; ", flags.out.string(), " has the weights; give it as --model to train on from them");
+      cat("; ", flags.out.string(), " has the weights; give it as --model to continue from them");
   if (!trained.ok()) return saved.ok() ? absl::Status(trained.code(), cat(message_of(trained), way_on)) : trained;
   BASCULE_TRY(saved);
   const absl::StatusOr<double> accuracy =
       greedy_accuracy(policy, run.prompts, run.task.held_out, flags.learn.update.micro_batch,
                       flags.learn.update.micro_batch_tokens, hooks.stopped);
   if (!accuracy.ok()) return absl::Status(accuracy.status().code(), cat(message_of(accuracy.status()), way_on));
-  hooks.log(cat("held out: ", *accuracy, " right with the likeliest token each time"));
+  hooks.log(cat("held out: ", *accuracy, " right with the likeliest tokens"));
   return absl::OkStatus();
 }
 

@@ -28,7 +28,7 @@ absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem:
   return policy;
 }
 
-std::string quoted(const nlohmann::json& text) {  // whatever bytes it has
+std::string quoted(const nlohmann::json& text) {  // even if it is not UTF-8
   return text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -99,7 +99,7 @@ Trainer::Trainer(const TrainFlags& flags, TrainerHooks hooks, PreparedRun run, L
 absl::Status Trainer::run() {
   absl::Status status = begin();
   if (status.ok()) status = train();
-  if (absl::IsCancelled(status) && hooks_.stopped()) status = absl::OkStatus();  // a wait ended as it was told to
+  if (absl::IsCancelled(status) && hooks_.stopped()) status = absl::OkStatus();  // a wait ended on request
   const absl::Status ended = end();
   if (status.ok()) return ended;
   if (!ended.ok() && ended != status) hooks_.log(message_of(ended));
@@ -112,7 +112,7 @@ absl::Status Trainer::train() {
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
     const bool last = now == fitted_->steps;
     if (last || (flags_.report.eval_every > 0 && now % flags_.report.eval_every == 0)) {
-      // The step was trained and counts, whatever becomes of its evaluation.
+      // The step was trained and counts, even if its evaluation fails.
       if (const absl::StatusOr<nlohmann::json> completions = evaluate_into(metrics); completions.ok())
         BASCULE_TRY(run_log_.add_completions(now, *completions));
       else
@@ -125,14 +125,14 @@ absl::Status Trainer::train() {
   return absl::OkStatus();
 }
 
-// Weights that give no finite gradient rarely find back by themselves.
+// Weights that give no finite gradient rarely recover.
 absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
   const bool is_bad = metrics.update.updates == 0 && metrics.update.skipped > 0;
   bad_steps_ = is_bad ? bad_steps_ + 1 : 0;
   if (bad_steps_ < flags_.learn.max_bad_steps) return absl::OkStatus();
   return failed_precondition(
       "steps ", metrics.step - bad_steps_ + 1, " to ", metrics.step,
-      ": expected a finite loss and finite gradients, found none; the weights are those of step ",
+      ": expected a finite loss and finite gradients, found none; the weights are still from step ",
       metrics.step - bad_steps_,
       "; look at the rewards, continue from an earlier checkpoint with "
       "a smaller --learning-rate, or give a larger --max-bad-steps than ",
@@ -152,7 +152,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   telemetry.replaced(replaced);
 
   BASCULE_ASSIGN(const UpdateStatistics update, learn_from(step, groups));
-  last_step_ = step;  // whatever fails from here on, the weights are this step's
+  last_step_ = step;  // even if something fails below, the weights are this step's
   telemetry.updated(update);
   if (update.updates > 0) BASCULE_TRY(say_memory());
 
@@ -164,7 +164,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   return telemetry.metrics(groups_->versions().newest());
 }
 
-// Once, behind the first update, where it is known what was planned and what came of it.
+// Logs the planned and measured memory once, after the first update.
 absl::Status Trainer::say_memory() {
   if (said_memory_ || !flags_.compute.device.is_cuda()) return absl::OkStatus();
   said_memory_ = true;
@@ -173,14 +173,14 @@ absl::Status Trainer::say_memory() {
   return absl::OkStatus();
 }
 
-// Rewards and advantages of completions that the engines have just made.
+// Computes the rewards and advantages of new completions.
 absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups) {
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
   const bool silent =
       std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
   if (silent && !std::exchange(said_no_reward_, true))
-    hooks_.log(cat("no reward has anything to say of step ", last_step_ + 1,
-                   "'s completions: all count 0, and nothing is learnt from them"));
+    hooks_.log(cat("no reward applies to step ", last_step_ + 1,
+                   "'s completions: all count 0, and nothing is learned from them"));
   if (flags_.reward.overlong.buffer > 0)
     rewards.emplace_back("overlong", penalize_overlong(groups, flags_.reward.overlong));
   compute_advantages(groups, flags_.reward.scale);
@@ -205,15 +205,15 @@ absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
   return report;
 }
 
-// Nothing is written before the first evaluation is done: a run that never got there leaves nothing, and a resumed one
-// what it found.
+// Writes nothing before the first evaluation is done: a run that ends earlier leaves nothing, and a resumed one changes
+// nothing.
 absl::Status Trainer::begin() {
   BASCULE_TRY(meet_engines());
   if (hooks_.stopped()) return absl::OkStatus();
   BASCULE_ASSIGN(SendReport first, send(PolicySender::Weights::kChanged));
   BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
   if (hooks_.stopped()) return absl::OkStatus();
-  if (last_step_ > 0) {  // the first line was written by the run that is resumed
+  if (last_step_ > 0) {  // the resumed run wrote the first line
     BASCULE_TRY(start_log());
     run_log_.serving(last_step_, fitted_->steps, first);
   } else {
@@ -225,7 +225,7 @@ absl::Status Trainer::begin() {
     BASCULE_TRY(run_log_.add_completions(0, completions));
     BASCULE_TRY(run_log_.add(metrics));
   }
-  // Behind the evaluation: the first step's figures are its own.
+  // After the evaluation, so that it does not count for the first step.
   groups_.emplace(
       GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, fitted_->steps,
       [this](RunLog::Time time) { return run_log_.seconds(time); }, hooks_.log);
@@ -233,7 +233,7 @@ absl::Status Trainer::begin() {
   return absl::OkStatus();
 }
 
-// Blocks until they have joined and the problems fit them, or until stopped.
+// Blocks until the engines have joined, or until stopped, and checks that the problems fit them.
 absl::Status Trainer::meet_engines() {
   if (hooks_.start_engines) {
     BASCULE_ASSIGN(engine_urls_, hooks_.start_engines());
@@ -265,7 +265,7 @@ absl::Status Trainer::start_log() {
 
 absl::Status Trainer::end() {
   groups_.reset();
-  if (flags_.engines.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
+  if (flags_.engines.colocate && pool_)  // a failed step left them asleep, and may hold their memory
     for (const absl::Status& status : {learner_.free_memory(), pool_->wake_up()})
       if (!status.ok()) hooks_.log(message_of(status));
   absl::Status saved;
@@ -277,7 +277,7 @@ absl::Status Trainer::end() {
   return saved;
 }
 
-// What was answered, for people to read.
+// Evaluates into `metrics`, and returns the completions in readable form.
 absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
   const std::size_t count = std::min(flags_.report.eval_problems, task_.held_out.size());
   BASCULE_ASSIGN(const Evaluation evaluation,

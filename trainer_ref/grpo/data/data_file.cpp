@@ -16,7 +16,7 @@ constexpr const char *kMessages = "messages", *kTokenIds = "prompt_token_ids", *
 constexpr std::string_view kHashes = "####";
 constexpr std::uint64_t kLargestId = (std::uint64_t{1} << 31) - 1;
 
-// Takes the column `name` out of `line`; null where there is none.
+// Takes the column `name` out of `line`; returns null if there is none.
 nlohmann::json take(nlohmann::json& line, const std::string& name) {
   const auto found = line.find(name);
   if (found == line.end()) return nullptr;
@@ -43,7 +43,7 @@ absl::Status read_token_ids(const nlohmann::json& value, std::string_view column
   return absl::OkStatus();
 }
 
-// `text`: the line, whose order of keys a chat template may show.
+// `text` is the line, with the order of keys, which a chat template may show.
 absl::Status read_messages(const nlohmann::json& value, const std::string& column, const std::string& text,
                            Problem& problem) {
   if (!value.is_array() || value.empty())
@@ -57,7 +57,7 @@ absl::Status read_messages(const nlohmann::json& value, const std::string& colum
   return absl::OkStatus();
 }
 
-// A text, or what else a column of prompts may hold.
+// Reads a text, or the other values that a prompt column may have.
 absl::Status read_prompt(const nlohmann::json& value, const std::string& column, const std::string& text,
                          Problem& problem) {
   if (value.is_array() && !value.empty() && value.front().is_object())
@@ -65,13 +65,13 @@ absl::Status read_prompt(const nlohmann::json& value, const std::string& column,
   if (value.is_array() && problem.prompt_token_ids.empty()) return read_token_ids(value, column, problem);
   if (!value.is_string())
     return invalid_argument("expected a string under \"", column, "\", found a ", value.type_name(),
-                            " (a list of messages, or of token ids, would do, too)");
+                            "; a list of messages or of token ids is also allowed");
   problem.prompt = value.get<std::string>();
   if (problem.prompt.empty()) return invalid_argument("the prompt is empty");
   return absl::OkStatus();
 }
 
-// Of GSM8K's answer the number behind its rationale, which goes to the other columns.
+// Splits GSM8K's answer into the number and the rationale before it, which goes to the other columns.
 absl::Status part_rationale(Problem& problem) {
   const std::size_t hashes = problem.answer.rfind(kHashes);
   if (hashes == std::string::npos) return absl::OkStatus();
@@ -80,7 +80,7 @@ absl::Status part_rationale(Problem& problem) {
   std::string number = problem.answer.substr(begin);
   number.erase(number.find_last_not_of(" \t\r\n") + 1);
   problem.columns["rationale"] = problem.answer.substr(0, hashes);
-  if (number.empty()) return invalid_argument("expected the answer behind the last ", kHashes, ", found nothing");
+  if (number.empty()) return invalid_argument("expected the answer after the last ", kHashes, ", found nothing");
   problem.answer = std::move(number);
   return absl::OkStatus();
 }
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<Problem>> read_problems(const std::filesystem::path& 
     return invalid_argument(file.string(), ": expected a file of JSON lines, found a folder");
   if (columns.prompt == columns.answer)
     return invalid_argument("--prompt-column and --answer-column both name \"", columns.prompt,
-                            "\"; give each its own, or --answer-column= where there are no answers");
+                            "\"; give each its own, or --answer-column= if there are no answers");
   std::ifstream stream(file);
   if (!stream) return errno_status(errno, file.string());
   std::vector<Problem> problems;

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::int64_t>> PromptWriter::tokens_of(const Problem&
     return tokenizer_.encode(text);  // the template writes the special tokens itself
   }
   if (!problem.messages.is_null())
-    return invalid_argument("expected a text or token ids, found messages, and no chat template to write them by");
+    return invalid_argument("expected a text or token ids, found messages, and no chat template to write them");
   return tokenizer_.encode(problem.prompt, /*add_special_tokens=*/true);
 }
 

@@ -20,10 +20,10 @@ std::string two_digits(int number) {
   return {static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10)};
 }
 
-// What makes two problems the same one.
+// Problems with the same key are the same.
 std::string key_of(const Problem& problem) {
   std::string key = problem.prompt;
-  if (!problem.messages.is_null()) key += nlohmann::json(problem.messages).dump();  // keys in any order
+  if (!problem.messages.is_null()) key += nlohmann::json(problem.messages).dump();  // in any order of keys
   if (!problem.prompt_token_ids.empty()) key += nlohmann::json(problem.prompt_token_ids).dump();
   return key;
 }

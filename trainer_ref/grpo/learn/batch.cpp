@@ -31,7 +31,7 @@ Batch make_batch(std::span<const TrainingRow> rows, at::Device device) {
     token_ids.insert(token_ids.end(), rollout.token_ids.begin(), rollout.token_ids.end());
     for (std::int64_t i = 0; i < row.tokens(); ++i) positions.push_back(i);
     for (std::int64_t i = prompt_tokens; i < row.tokens(); ++i)
-      sources.push_back(begin + i - 1);  // the token before predicts this one
+      sources.push_back(begin + i - 1);  // the previous token predicts this one
     targets.insert(targets.end(), rollout.token_ids.begin(), rollout.token_ids.end());
     row_of.resize(targets.size(), static_cast<std::int64_t>(lengths.size()));
     behaviour_log_probs.insert(behaviour_log_probs.end(), rollout.log_probs.begin(), rollout.log_probs.end());

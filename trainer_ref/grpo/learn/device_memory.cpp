@@ -38,13 +38,13 @@ void forget_peak(at::Device device) {
   if (device.is_cuda()) at::getDeviceAllocator(at::kCUDA)->resetPeakStats(device.index());
 }
 
-// Slots are not LibTorch's, and not in what it measures.
+// LibTorch's statistics do not include slots.
 std::string measured_beside(const MemoryPlan& plan, at::Device device) {
   const std::optional<DevicePeak> peak = peak_on(device);
   if (!peak) return "";
   return cat("memory: planned ", gib(plan.peak_bytes_but(kSlots)), ", measured ", gib(peak->allocated_bytes),
              " at the peak, ", gib(peak->kept_bytes),
-             " with what LibTorch keeps; slots and the GPU's context beside it (", to_string(plan), ")");
+             " with what LibTorch keeps; slots and the GPU's context not included (", to_string(plan), ")");
 }
 
 std::int64_t free_bytes_on(at::Device device) {
@@ -54,7 +54,7 @@ std::int64_t free_bytes_on(at::Device device) {
 
 absl::Status device_failed(at::Device device, const c10::Error& error) {
   const std::string_view what = error.what_without_backtrace();
-  // An allocator on a CPU has no type for it.
+  // The CPU's allocator has no error type for it.
   const bool short_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
                                what.find("can't allocate memory") != std::string_view::npos;
   return absl::ResourceExhaustedError(

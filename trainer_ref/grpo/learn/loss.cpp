@@ -30,7 +30,7 @@ at::Tensor reduce(const at::Tensor& token_loss, const LossInput& input, const St
   return token_loss.sum() / static_cast<double>(step.tokens);
 }
 
-// exp(x), from exp(80) on constant: one token whose probability grew beyond that must not make a step's gradients NaN.
+// exp(min(x, 80)), so that a single token whose probability grew further does not make a step's gradients NaN.
 at::Tensor bounded_exp(const at::Tensor& x) { return x.clamp_max(80).exp(); }
 
 }  // namespace

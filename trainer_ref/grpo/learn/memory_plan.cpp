@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
 constexpr double kGiB = 1 << 30;
-constexpr std::int64_t kBatchBytes = 5 * 8 + 4;  // of a token in Batch: five int64, and a float
+constexpr std::int64_t kBatchBytes = 5 * 8 + 4;  // per token in Batch: five int64 and a float
 
-// Bytes of tensors, by the shapes of the configuration: C channels, Q = H · D, K = G · D, I, V; e bytes an element of
+// Bytes of tensors, by the shapes of the configuration: C channels, Q = H · D, K = G · D, I, V; e bytes per element of
 // an activation.
 class Sizes {
  public:
@@ -33,25 +33,25 @@ class Sizes {
 
   std::int64_t weights() const { return weights_; }
   std::int64_t element() const { return e_; }
-  std::int64_t hidden() const { return config_.hidden_size * e_; }  // of a token
+  std::int64_t hidden() const { return config_.hidden_size * e_; }  // per token
 
-  // What one layer keeps of a token for its backward pass.
+  // What one layer keeps per token for its backward pass.
   std::int64_t kept() const {
     const std::int64_t c = config_.hidden_size, q = query(), k = key(), i = config_.intermediate_size;
-    // Attention takes grouped keys and values as they are, but for a GPU's in float, which gets one for each head.
+    // Attention takes grouped keys and values as they are, except in float on a GPU, where each head gets its own.
     const std::int64_t shared = is_bf16() || device_ == at::kCPU ? k : q;
-    std::int64_t elements = 4 * c                   // what both norms take, which is the residual stream, and give
+    std::int64_t elements = 4 * c                   // both norms' inputs, which are the residual stream, and outputs
                             + 2 * q + 2 * shared    // attention: query, key, value, result
                             + 4 * i;                // gate, silu(gate), up, their product
-    if (config_.query_key_norm) elements += q + k;  // what those norms take
+    if (config_.query_key_norm) elements += q + k;  // the inputs of those norms
     if (!is_bf16()) elements += 2 * c + (config_.query_key_norm ? q + k : 0);  // norms in steps: scaled, unweighted
     const std::int64_t head_sums = config_.num_attention_heads * kFloatBytes;  // log-sum-exp of attention
     return elements * e_ + head_sums;
   }
-  // Weights of a layer that were cast for it, which its backward pass reads.
+  // A layer's cast weights, which its backward pass reads.
   std::int64_t cast() const { return is_bf16() ? layer_weights_ * e_ : 0; }
-  // Of a token, beside what its layer keeps: gradients between the operations of the layer's backward pass. The MLP
-  // comes first; attention finds what the MLP kept free again, and needs float sums.
+  // Per token, besides what its layer keeps: gradients between the operations of the layer's backward pass. The MLP
+  // comes first; attention can reuse the memory that the MLP kept, and needs float sums.
   std::int64_t between() const {
     const std::int64_t mlp = 2 * config_.intermediate_size * e_;
     const std::int64_t attention = query() * kFloatBytes + (4 * query() + 2 * key()) * e_;
@@ -59,9 +59,9 @@ class Sizes {
   }
 
   std::int64_t head() const { return config_.vocab_size * config_.hidden_size; }  // elements
-  // While the gradients of a chunk's logits are multiplied: these, in float and once more in bfloat16 where no kernel
-  // makes them in place; the head cast, and its gradient of the chunk. The forward pass may need more without the
-  // kernel.
+  // While the gradients of a chunk's logits are multiplied: these gradients (in float and also in bfloat16, if no
+  // kernel makes them in place), the cast head, and its gradient from the chunk. Without the kernel the forward pass
+  // may need more.
   std::int64_t log_probs(std::int64_t places) const {
     const std::int64_t chunk =
         std::min(places, compute_.logit_chunk > 0 ? compute_.logit_chunk
@@ -83,7 +83,7 @@ class Sizes {
   std::int64_t weights_ = 0, layer_weights_ = 0;
 };
 
-// What lies in memory at one moment, beside what always does.
+// What is in memory at one moment, besides what always is.
 struct Moment {
   std::int64_t gradients = 0, activations = 0, log_probs = 0;
   std::int64_t sum() const { return gradients + activations + log_probs; }
@@ -95,19 +95,19 @@ Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
   const std::int64_t layer = sizes.kept() * n + sizes.cast();
   const bool checkpoints = need.compute.checkpoints_layers;
   const std::int64_t kept = layers * (checkpoints ? sizes.hidden() * n : layer);
-  const std::int64_t again = checkpoints ? layer - sizes.hidden() * n : 0;  // computed once more, beside its input
-  // The rotations; and of all the update's tokens, which are made into tensors at first, ids and numbers.
+  const std::int64_t again = checkpoints ? layer - sizes.hidden() * n : 0;  // recomputed, besides its input
+  // The rotations; and the ids and numbers of all the update's tokens, whose tensors are made first.
   const std::int64_t around =
       n * 2 * need.config.head_dim * sizes.element() + need.batch.tokens_of_update * kBatchBytes;
-  const std::int64_t places = 3 * m * sizes.hidden();  // before and behind the last norm, and a gradient
-  // The first micro-batch finds no gradients.
+  const std::int64_t places = 3 * m * sizes.hidden();  // before and after the last norm, and a gradient
+  // There are no gradients before the first micro-batch.
   const std::int64_t before = need.batch.count > 1 ? all_gradients : 0;
 
   const Moment at_head{
       .gradients = before + head_gradient, .activations = kept + around + places, .log_probs = sizes.log_probs(m)};
   const Moment at_last_layer{.gradients = before + head_gradient,
                              .activations = kept + again + sizes.between() * n + around};
-  // The embedding's gradient comes in float; one that is tied to the head meets the head's.
+  // The embedding's gradient is in float; if the embedding is tied to the head, the head's gradient is there as well.
   const std::int64_t last_gradients = head_gradient * (need.config.tie_word_embeddings ? 2 : 1);
   const Moment at_embedding{.gradients = all_gradients + last_gradients,
                             .activations = around + n * need.config.hidden_size * kFloatBytes};
@@ -125,7 +125,7 @@ LargestBatch largest_batch(const UpdateRows& update) {
     together = std::min(together, std::max<std::int64_t>(1, update.most_tokens / row));
     all = std::min(all, std::max(row, update.most_tokens));
   }
-  const double share =  // of completions, at most
+  const double share =  // the most of completions
       static_cast<double>(tokens.completion) / static_cast<double>(tokens.shortest_prompt + tokens.completion);
   return {.rows = together,
           .tokens = all,

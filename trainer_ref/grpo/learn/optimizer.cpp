@@ -48,13 +48,13 @@ double Optimizer::step(double loss, std::optional<std::int64_t> schedule_step) {
   for (const Learnt& learnt : learnt_)
     if (learnt.parameter.grad().defined()) gradients.push_back(learnt.parameter.grad());
   if (gradients.empty()) return 0;
-  // One number comes from the device, not one a parameter: each would wait for all that is under way there.
+  // Reads one number from the device instead of one per parameter: each read waits for all queued work.
   const double norm = at::stack(at::_foreach_norm(gradients, 2)).to(at::kDouble).norm().item<double>();
   if (!std::isfinite(norm) || !std::isfinite(loss)) return norm;
   const bool clips = options_.max_grad_norm > 0 && norm > options_.max_grad_norm;
   const double divisor = clips ? norm / options_.max_grad_norm : 1;
   rate_ = learning_rate_at(options_, schedule_step.value_or(steps_));
-  ++steps_;  // counted before: one that fails half-way has changed parameters
+  ++steps_;  // counted first, since a step that fails half-way has changed parameters
   for (const bool matrices : {true, false})
     move(matrices, {.rate = rate_, .decay = matrices ? options_.weight_decay : 0, .divisor = divisor});
   return norm;
@@ -71,7 +71,7 @@ void Optimizer::move(bool matrices, const Move& by) {
     squares.push_back(learnt.square);
   }
   if (parameters.empty()) return;
-  // The kernel reads them where the parameters lie.
+  // The kernel reads them on the parameters' device.
   const auto number = [&](double value) {
     return at::full({}, value, at::TensorOptions(parameters[0].device()).dtype(at::kFloat));
   };
@@ -92,7 +92,7 @@ WeightMap Optimizer::moments() const {
 }
 
 absl::Status Optimizer::restore(const WeightMap& moments, std::int64_t steps) {
-  if (steps == 0) return absl::OkStatus();                // they are zeros still
+  if (steps == 0) return absl::OkStatus();                // the moments are still zero
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // from, to
   for (const Learnt& learnt : learnt_)
     for (const auto& [moment, to] : {std::pair(".exp_avg", learnt.average), std::pair(".exp_avg_sq", learnt.square)}) {

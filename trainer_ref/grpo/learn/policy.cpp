@@ -17,7 +17,7 @@ bool is_finite(const WeightMap& weights) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
-  // The largest of each, so that no square overflows.
+  // The largest element of each, so that no square overflows.
   return at::stack(at::_foreach_norm(tensors, std::numeric_limits<double>::infinity())).isfinite().all().item<bool>();
 }
 
@@ -63,13 +63,13 @@ at::Tensor Policy::hidden_at_sources(const Batch& batch) const {
     };
     hidden = compute_.checkpoints_layers ? recomputed(layer, hidden) : layer(hidden);
   }
-  // Only the places that predict a completion's token go through the head.
+  // Only the positions that predict a completion's token go through the head.
   return decoder_->last_norm(hidden.index_select(0, batch.sources));
 }
 
 TokenLogProbs Policy::score(const Batch& batch, double temperature) const {
   at::Tensor hidden = hidden_at_sources(batch);
-  if (temperature != 1) hidden = hidden / temperature;  // the head is linear: so are the logits divided
+  if (temperature != 1) hidden = hidden / temperature;  // divides the logits, since the head is linear
   return token_log_probs(hidden, decoder_->weights().head, batch.targets, compute_.logit_chunk);
 }
 

@@ -25,7 +25,7 @@ absl::Status write_moments(const fs::path& file, const WeightMap& moments) {
     specs.push_back({.name = name, .dtype = DType::kF32, .shape = tensor.sizes().vec()});
     tensors.push_back(&tensor);
   }
-  at::Tensor current;  // one tensor of a device in host memory at a time
+  at::Tensor current;  // one tensor in host memory at a time
   return write_safetensors(file, specs, {}, [&](std::size_t i) -> std::span<const std::byte> {
     current = tensors[i]->detach().to(at::kCPU).contiguous();
     return {static_cast<const std::byte*>(current.const_data_ptr()), current.nbytes()};
@@ -45,13 +45,13 @@ absl::StatusOr<WeightMap> read_moments(const fs::path& path) {
   return moments;
 }
 
-// Puts `fresh` in the place of `folder`. The older one is gone only once the new one stands there: a checkpoint that is
-// replaced may be the only one.
+// Replaces `folder` by `fresh`. The older one is removed only after the new one is in place: it may be the only
+// checkpoint.
 absl::Status replace(const fs::path& fresh, const fs::path& folder) {
   const fs::path older = folder.parent_path() / cat(".", folder.filename().string(), ".old-", ::getpid());
   std::error_code error, ignored, back;
   const bool aside = fs::exists(fs::symlink_status(folder, ignored));
-  if (aside) {  // else what lies under that name is what an earlier try could not put back
+  if (aside) {  // else `older` may be a checkpoint that an earlier try could not put back
     fs::remove_all(older, ignored);
     fs::rename(folder, older, error);
   }
@@ -61,14 +61,14 @@ absl::Status replace(const fs::path& fresh, const fs::path& folder) {
   if (fs::rename(fresh, folder, error); error) {
     if (aside) fs::rename(older, folder, back);
     return unavailable("rename ", fresh.string(), " to ", folder.string(), ": ", error.message(),
-                       back ? cat("; the older checkpoint lies in ", older.string()) : "");
+                       back ? cat("; the older checkpoint is in ", older.string()) : "");
   }
   BASCULE_TRY(sync_folder(folder.parent_path()));
   fs::remove_all(older, ignored);
   return absl::OkStatus();
 }
 
-// Of each file of tensors in `folder`, by its name.
+// The fingerprint of each tensor file in `folder`, by its name.
 absl::StatusOr<nlohmann::json> fingerprints_of_tensors(const fs::path& folder) {
   nlohmann::json found = nlohmann::json::object();
   std::error_code error;
@@ -80,7 +80,7 @@ absl::StatusOr<nlohmann::json> fingerprints_of_tensors(const fs::path& folder) {
   return found;
 }
 
-// A disk that lost bytes must not go unnoticed: training would go on from what is left. Older checkpoints say nothing.
+// Detects lost bytes, from which training would continue unnoticed. Older checkpoints have no fingerprints.
 absl::Status check_tensors(const fs::path& folder, const nlohmann::json& state) {
   const auto written = state.find("files");
   if (written == state.end()) return absl::OkStatus();
@@ -88,7 +88,7 @@ absl::Status check_tensors(const fs::path& folder, const nlohmann::json& state) 
   for (const auto& [name, fingerprint] : written->items())
     if (!found.contains(name) || found[name] != fingerprint)
       return absl::DataLossError(cat((folder / name).string(), ": ",
-                                     found.contains(name) ? "its bytes are not those that were saved" : "it is gone",
+                                     found.contains(name) ? "its bytes have changed since it was saved" : "it is gone",
                                      "; continue from an earlier checkpoint of the run"));
   return absl::OkStatus();
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLogEverySeconds = 10;
 
-// What make_batch() points into.
+// Owns the data to which make_batch() points.
 struct SftExample {
   std::vector<std::int64_t> prompt;
   Rollout answer;
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<SftExample>> examples_of_step(const Policy& policy, c
   return examples;
 }
 
-// One optimizer step, which changes nothing where its gradients are not finite; the mean loss of its tokens.
+// Takes one optimizer step, which changes nothing if its gradients are not finite. Returns the mean loss of its tokens.
 double learn(const Policy& policy, Optimizer& optimizer, std::span<const TrainingRow> rows,
              const SupervisedOptions& options) {
   double tokens = 0, loss = 0;
@@ -107,7 +107,7 @@ absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const
   if (text.empty()) return invalid_argument("expected an answer to learn from, found none");
   const absl::StatusOr<std::vector<std::int64_t>> answer = prompts.tokenizer().encode(text);
   if (!answer.ok()) return annotate(answer.status(), cat("answer ", shown));
-  const auto tokens = static_cast<std::int64_t>(answer->size()) + 1;  // and the end
+  const auto tokens = static_cast<std::int64_t>(answer->size()) + 1;  // with the end token
   if (prompt_tokens + tokens > config.max_position_embeddings)
     return invalid_argument("answer ", shown, ": expected at most ", config.max_position_embeddings,
                             " tokens, as many as the model has positions for, found ", prompt_tokens + tokens,
@@ -123,8 +123,8 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
   const Clock::time_point begin = Clock::now();
   const auto seconds = [begin] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   pace.begin(0);
-  double said_at = 0, tokens = 0;  // since a line was said
-  std::int64_t bad_steps = 0;      // the last ones
+  double said_at = 0, tokens = 0;  // since the last log line
+  std::int64_t bad_steps = 0;      // the latest consecutive ones
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     if (hooks.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
     BASCULE_ASSIGN(const std::vector<SftExample> examples, examples_of_step(policy, prompts, task, options, step - 1));

@@ -32,7 +32,7 @@ struct SupervisedHooks {
   std::function<void()> after_first_step = [] {};
 };
 
-// Random weights, distributed like those of transformers: normal with deviation 0.02, norms 1, biases 0; the same on
+// Random weights, distributed as in transformers: normal with deviation 0.02, norms 1, biases 0; the same on
 // every device.
 absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU,
                                      const ComputeOptions& compute = {});
@@ -52,7 +52,7 @@ absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const
 
 // Minimises the cross-entropy of each sft_target() and its end token, given the prompt, with problems in the order of
 // prompts_of_step(). CANCELLED: it was stopped; the policy has the weights of the last step.
-// FAILED_PRECONDITION: max_bad_steps is reached. Other errors are those of check_sft_target().
+// FAILED_PRECONDITION: max_bad_steps is reached. Other errors come from check_sft_target().
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options, const SupervisedHooks& hooks = {});
 

@@ -11,7 +11,7 @@
 namespace bascule::ref {
 namespace {
 
-// Prompts and completions that rows point into.
+// Prompts and completions to which rows point.
 struct Rollouts {
   std::vector<std::vector<std::int64_t>> prompts;
   std::vector<Rollout> rollouts;
@@ -39,7 +39,7 @@ struct Rollouts {
   }
 };
 
-// Drawn where they lie: a policy that is only tried need not be the same on every device.
+// Draws weights on the device: a trial's policy need not be the same on every device.
 absl::StatusOr<Policy> random_policy_on(const TrialShape& shape, Policy::Gradients gradients, at::ScalarType dtype) {
   WeightMap weights;
   for (const TensorSpec& spec : weight_specs(shape.config, DType::kF32)) {
@@ -50,7 +50,7 @@ absl::StatusOr<Policy> random_policy_on(const TrialShape& shape, Policy::Gradien
   return Policy::over(shape.config, std::move(weights), gradients, shape.compute);
 }
 
-void wait_for(const Policy& policy) {  // until the device has done all
+void wait_for(const Policy& policy) {  // until the device has finished all work
   policy.weights().begin()->second.detach().flatten().narrow(0, 0, 1).item<float>();
 }
 
@@ -67,7 +67,7 @@ absl::StatusOr<TrialTimes> try_updates(const TrialShape& shape, int warm_ups, in
       BASCULE_ASSIGN(reference, random_policy_on(shape, Policy::Gradients::kNone, shape.compute.dtype));
     }
     Optimizer optimizer(policy.weights(), {.learning_rate = 1e-6});
-    forget_peak(shape.device);  // which knows the device only now
+    forget_peak(shape.device);  // LibTorch knows the device only now
     for (int i = 0; i < warm_ups + repeat; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       const UpdateStatistics update =

@@ -10,7 +10,7 @@ namespace {
 
 struct MicroBatch {
   Batch batch;
-  at::Tensor old_log_probs;        // undefined: the policy still is the old one
+  at::Tensor old_log_probs;        // undefined: the policy is still the old one
   at::Tensor reference_log_probs;  // undefined without a reference
 };
 
@@ -21,7 +21,7 @@ struct MiniBatch {
   std::vector<MicroBatch> parts;
 };
 
-// Of the mini-batches that counted.
+// Sums over the mini-batches that count.
 struct Sums {
   double loss = 0, grad_norm = 0, mini_batches = 0;
   double kl = 0, entropy = 0, clipped = 0, weights = 0, capped = 0, tokens = 0;  // of completions' tokens
@@ -73,7 +73,7 @@ MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::sp
   return mini;
 }
 
-// All of them before the first optimizer step: what they keep is of the policy as it is now.
+// Makes all of them before the first optimizer step, since they keep log-probabilities of the old policy.
 std::vector<MiniBatch> make_mini_batches(const Policy& policy, const Policy* reference,
                                          std::span<const TrainingRow> rows, const UpdateOptions& options) {
   const at::NoGradGuard no_grad;
@@ -86,7 +86,7 @@ std::vector<MiniBatch> make_mini_batches(const Policy& policy, const Policy* ref
   return mini_batches;
 }
 
-// Leaves the mini-batch's gradients at the policy's weights, if it teaches anything.
+// Adds the mini-batch's gradients to the policy's weights, if it teaches anything.
 Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOptions& options,
                    const std::function<void()>& after_part) {
   Sums sums{.mini_batches = 1, .completions = static_cast<double>(mini.shape.completions)};
@@ -114,7 +114,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
                                std::span<const TrainingRow> rows, const UpdateOptions& options,
                                std::optional<std::int64_t> schedule_step, const UpdateHooks& hooks) {
-  optimizer.zero_grad();  // those of the last update are in the way of what follows
+  optimizer.zero_grad();  // frees the memory of the last update's gradients
   const std::vector<MiniBatch> mini_batches = make_mini_batches(policy, reference, rows, options);
   UpdateStatistics statistics;
   for (const TrainingRow& row : rows) statistics.tokens += options.num_iterations * row.tokens();

@@ -1,4 +1,4 @@
-// --resume: reads the checkpoint that a run starts from, and compares the flags with those of the run that wrote it.
+// --resume: reads the checkpoint that a run starts from, and compares this run with the one that wrote it.
 #pragma once
 
 #include <filesystem>

@@ -110,7 +110,7 @@ absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::D
                                      {.fd = rest.empty() ? -1 : to_.get(), .events = POLLOUT, .revents = 0}}};
     hangs_ = true;
     if (deadline.passed()) return deadline_exceeded("no answer within ", absl::FormatDuration(timeout));
-    if (patience.passed() && stopped()) return absl::CancelledError("stopped while an answer was awaited");
+    if (patience.passed() && stopped()) return absl::CancelledError("stopped while waiting for an answer");
     hangs_ = false;
     const auto left = absl::ToInt64Milliseconds(std::min(deadline.left(), kStoppedInterval)) + 1;
     if (::poll(wanted.data(), wanted.size(), static_cast<int>(left)) < 0 && errno != EINTR)

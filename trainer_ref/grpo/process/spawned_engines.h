@@ -38,8 +38,8 @@ class SpawnedEngines {
   SpawnedEngines(const SpawnedEngines&) = delete;
   SpawnedEngines& operator=(const SpawnedEngines&) = delete;
 
-  // Blocks until each engine listens, and returns their URLs. CANCELLED: `stopped` returned true. Other errors are
-  // those of failure().
+  // Blocks until each engine listens, and returns their URLs. CANCELLED: `stopped` returned true. Other errors come
+  // from failure().
   absl::StatusOr<std::vector<std::string>> wait_until_listening(const std::function<bool()>& stopped) const;
 
   // The engine's current URL; empty while it is being restarted.

@@ -25,8 +25,8 @@ std::string_view strip(std::string_view text, std::string_view also_behind = "")
 
 std::string_view line_of(std::string_view text) { return text.substr(0, text.find('\n')); }
 
-// What the last box holds, as written. One pass: a box counts when its brace closes, and of two the one that opens
-// later.
+// Returns the content of the last box, as written. Takes one pass: a box counts when its brace closes, and of two boxes
+// the one that opens later wins.
 std::optional<std::string_view> last_boxed(std::string_view text) {
   constexpr std::array<std::string_view, 2> kBoxes = {"\\boxed", "\\fbox"};
   struct Brace {
@@ -36,7 +36,7 @@ std::optional<std::string_view> last_boxed(std::string_view text) {
   std::vector<Brace> open;
   std::optional<std::string_view> last;
   std::size_t last_begin = 0;
-  bool behind_box = false;  // nothing but blanks since
+  bool behind_box = false;  // only blanks since
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '\\') {
@@ -45,7 +45,7 @@ std::optional<std::string_view> last_boxed(std::string_view text) {
         return text.substr(i, name.size()) == name && !(end < text.size() && is_letter(text[end]));
       });
       behind_box = box != kBoxes.end();
-      i += behind_box ? box->size() - 1 : 1;  // \{ is no brace
+      i += behind_box ? box->size() - 1 : 1;  // \{ is not a brace
     } else if (c == '{') {
       open.push_back({.inside = i + 1, .is_box = std::exchange(behind_box, false)});
     } else if (c == '}' && !open.empty()) {
@@ -63,7 +63,7 @@ std::optional<std::string_view> last_boxed(std::string_view text) {
   return last;
 }
 
-// The line behind the last ####, or the next one that is not blank.
+// Returns the rest of the line after the last ####, or the next line that is not blank.
 std::optional<std::string_view> behind_hashes(std::string_view text) {
   const std::size_t hashes = text.rfind(kHashes);
   if (hashes == std::string_view::npos) return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<std::string_view> behind_hashes(std::string_view text) {
   return line.empty() ? std::nullopt : std::optional(line);
 }
 
-// Whether nothing but a unit stands behind a number: words, "%", "km/h", "cm^2", "m²", "(in hours)".
+// Whether `text`, which follows a number, is only a unit: words, "%", "km/h", "cm^2", "m²", "(in hours)".
 bool is_unit(std::string_view text) {
   if (!text.empty() && is_letter(text.front()) && !(text.size() > 1 && is_letter(text[1]))) return false;  // 5x
   bool any = false;  // a word or a sign that a power may follow
@@ -93,7 +93,7 @@ bool is_unit(std::string_view text) {
   return true;
 }
 
-// "x = 5" is 5, but "x = 5, y = 7" and "x = 5 or x = 7" are no number.
+// "x = 5" is 5, but "x = 5, y = 7" and "x = 5 or x = 7" are not numbers.
 std::string_view behind_equals(std::string_view text) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string_view::npos) return text;
@@ -125,8 +125,8 @@ bool same(const MathAnswer& a, const MathAnswer& b) {
   return a.value && b.value ? *a.value == *b.value : a.text == b.text;
 }
 
-// What follows the last "answer is" or "answer:", blanks aside; empty where neither stands there. `plain` as of
-// plain_math().
+// Returns the text after the last "answer is" or "answer:" and blanks, or "" if there is neither. `plain` must come
+// from plain_math().
 std::string_view behind_answer_is(std::string_view plain) {
   std::string lowered(plain);
   std::transform(lowered.begin(), lowered.end(), lowered.begin(), lower);
@@ -139,7 +139,7 @@ std::string_view behind_answer_is(std::string_view plain) {
   return rest.substr(std::min(rest.find_first_not_of(": \t\r\n="), rest.size()));
 }
 
-// Of "2 + 3 = 5, since …" what stands behind the = of the equation; of other texts all.
+// Returns the text after the = of an equation such as "2 + 3 = 5, since …", else all of it.
 std::string_view behind_equation(std::string_view line) {
   std::size_t result = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {

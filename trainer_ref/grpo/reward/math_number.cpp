@@ -16,7 +16,7 @@ constexpr std::size_t kMostDigits = 1000;
 constexpr std::int64_t kMostPower = 1000;
 constexpr std::string_view kFraction = "\\frac";
 
-// Beyond the end of a text stands no character of any kind.
+// Returns '\0', which is in no character class, after the end of the text.
 char at(std::string_view text, std::size_t i) { return i < text.size() ? text[i] : '\0'; }
 bool is_sign(char c) { return c == '-' || c == '+'; }
 
@@ -29,7 +29,9 @@ std::size_t skip_digits(std::string_view text, std::size_t i) {
   return i;
 }
 
-// Behind digits, or digits in groups of three: "1,234" is one number, "1,2345" is not.
+// The skip_ and read_ functions return the end of what they read from `begin`, or `begin` if it is not there.
+
+// Digits, also in groups of three: "1,234" is one number, "1,2345" is not.
 std::size_t skip_groups(std::string_view text, std::size_t begin) {
   std::size_t end = skip_digits(text, begin);
   if (end == begin || end - begin > 3) return end;
@@ -41,7 +43,7 @@ std::size_t skip_groups(std::string_view text, std::size_t begin) {
   return end;
 }
 
-// Behind "1,234.5e-6"; `begin` where no number begins.
+// "1,234.5e-6"
 std::size_t skip_decimal(std::string_view text, std::size_t begin) {
   std::size_t end = skip_groups(text, begin);
   if (at(text, end) == '.' && is_digit(at(text, end + 1))) end = skip_digits(text, end + 1);
@@ -50,7 +52,7 @@ std::size_t skip_decimal(std::string_view text, std::size_t begin) {
   return exponent > digits && !is_letter(at(text, exponent)) ? exponent : end;
 }
 
-// Behind a number of \frac: "{-1.5}", or a digit as in \frac12; `begin` where there is none.
+// A number in \frac: "{-1.5}", or one digit as in \frac12.
 std::size_t read_part(std::string_view text, std::size_t begin, std::string_view& part, bool& negative) {
   if (is_digit(at(text, begin))) {
     part = text.substr(begin, 1);
@@ -67,7 +69,7 @@ std::size_t read_part(std::string_view text, std::size_t begin, std::string_view
   return close + 1;
 }
 
-// Behind \frac{a}{b}, which goes into `number`; `begin` where none stands.
+// \frac{a}{b}, written to `number`.
 std::size_t read_fraction(std::string_view text, std::size_t begin, NumberText& number) {
   if (text.substr(begin, kFraction.size()) != kFraction) return begin;
   NumberText read = number;
@@ -81,8 +83,7 @@ std::size_t read_fraction(std::string_view text, std::size_t begin, NumberText& 
   return end;
 }
 
-// Behind the fraction of "2 1/2" or 2\frac{1}{2}; `begin` where none stands. Only a fraction below 1 belongs to the
-// number in front.
+// The fraction of "2 1/2" or 2\frac{1}{2}. "2 3/2" is not one number: the fraction after a blank must be below 1.
 std::size_t read_mixed(std::string_view text, std::size_t begin, NumberText& number) {
   const std::size_t from = skip_blanks(text, begin);
   NumberText read = number;
@@ -102,7 +103,7 @@ std::size_t read_mixed(std::string_view text, std::size_t begin, NumberText& num
   return end;
 }
 
-// Behind "/4", which makes a fraction of the whole; `begin` where none stands, or another slash: dates are none.
+// "/4", which makes the whole a numerator; not with another slash, as in dates.
 std::size_t read_over(std::string_view text, std::size_t begin, NumberText& number) {
   if (number.begin > 0 && text[number.begin - 1] == '/') return begin;
   const std::size_t slash = at(text, begin) == ' ' ? begin + 1 : begin;
@@ -115,20 +116,20 @@ std::size_t read_over(std::string_view text, std::size_t begin, NumberText& numb
   return end;
 }
 
-// Behind "^{-3}" or "^3"; `begin` where none stands.
+// "^{-3}" or "^3"
 std::size_t read_power(std::string_view text, std::size_t begin, std::int64_t& power) {
   if (at(text, begin) != '^') return begin;
   const bool braces = at(text, begin + 1) == '{';
   const std::size_t sign = begin + (braces ? 2 : 1), from = sign + (is_sign(at(text, sign)) ? 1 : 0);
   const std::size_t end = skip_digits(text, from);
   if (end == from || (braces && at(text, end) != '}')) return begin;
-  power = kMostPower + 1;  // more digits than a power that is read has
+  power = kMostPower + 1;  // for powers with more digits than are read
   if (end - from <= 9) power = std::stol(std::string(text.substr(from, end - from)));
   if (at(text, sign) == '-') power = -power;
   return end + (braces ? 1 : 0);
 }
 
-// Behind " * 10^3"; `begin` where none stands.
+// " * 10^3"
 std::size_t read_times_power(std::string_view text, std::size_t begin, NumberText& number) {
   const std::size_t times = skip_blanks(text, begin);
   if (const char c = at(text, times); c != '*' && c != 'x' && c != 'X') return begin;
@@ -138,7 +139,7 @@ std::size_t read_times_power(std::string_view text, std::size_t begin, NumberTex
   return end == ten + 2 ? begin : end;
 }
 
-// Behind " million"; `begin` where no such word stands.
+// " million"
 std::size_t read_scale(std::string_view text, std::size_t begin, NumberText& number) {
   constexpr std::array<std::pair<std::string_view, int>, 4> kScales = {
       {{"thousand", 3}, {"million", 6}, {"billion", 9}, {"trillion", 12}}};
@@ -154,7 +155,7 @@ std::size_t read_scale(std::string_view text, std::size_t begin, NumberText& num
   return begin;
 }
 
-// The number behind the sign, all forms; `number` has its sign.
+// The number after its sign, in all forms; `number` has the sign.
 std::optional<NumberText> read_unsigned(std::string_view text, std::size_t begin, NumberText number) {
   std::size_t end = read_fraction(text, begin, number);
   if (end == begin) {
@@ -181,7 +182,7 @@ bool is_raised(std::string_view text, std::size_t begin) {
   return begin > 0 && (text[begin - 1] == '^' || text[begin - 1] == '_');
 }
 
-// Where the sign of the number at `begin` stands; `begin` where it has none.
+// Returns the position of the sign of the number at `begin`, or `begin` if it has none.
 std::size_t sign_of(std::string_view text, std::size_t begin, NumberForms forms) {
   if (begin == 0 || !is_sign(text[begin - 1])) return begin;
   if (forms == NumberForms::kDecimals) return text[begin - 1] == '-' ? begin - 1 : begin;
@@ -199,7 +200,7 @@ bool may_begin(std::string_view text, std::size_t i, NumberForms forms) {
   return !is_digit(before) && !is_letter(before) && before != '.';
 }
 
-// The next number from `from` on.
+// Returns the first number that begins at `from` or later.
 std::optional<NumberText> next_number(std::string_view text, std::size_t from, NumberForms forms) {
   for (std::size_t i = from; i < text.size(); ++i) {
     if (!may_begin(text, i, forms)) continue;
@@ -237,7 +238,7 @@ std::optional<Rational> decimal_value(std::string_view text) {
     if (negative) power = -power;
   }
   const std::string_view mantissa = text.substr(0, e);
-  if (mantissa.size() > 2 * kMostDigits) return std::nullopt;  // before anything is copied
+  if (mantissa.size() > 2 * kMostDigits) return std::nullopt;  // before copying
   std::string digits;
   bool behind_point = false;
   for (const char c : mantissa) {

@@ -15,7 +15,7 @@ bool is_alnum(char c) { return is_digit(c) || is_letter(c); }
 
 using Replacement = std::pair<std::string_view, std::string_view>;
 
-// Characters beyond ASCII; "$" stands for a sign of a currency, which is dropped as $ is.
+// Characters beyond ASCII. "$" stands for currency signs, which are dropped like $.
 constexpr std::array<Replacement, 16> kCharacters = {{{"\u2212", "-"},
                                                       {"\u2013", "-"},
                                                       {"\u00a0", " "},
@@ -85,11 +85,11 @@ class Writer {
     out_ += c;
   }
 
-  // Drops what was read, so that "1$2" stays two numbers.
+  // Drops the character, so that "1$2" stays two numbers.
   void part() {
     if (is_alnum(last())) out_ += ' ';
   }
-  // Drops what was read between two digits: 1\,234.
+  // Drops the character between two digits: 1\,234.
   void join() {
     if (!is_digit(last()) || !is_digit(next())) out_ += ' ';
   }
@@ -142,7 +142,7 @@ class Writer {
       out_.append("\\").append(name);
   }
 
-  // A backslash and one character that is no letter.
+  // A backslash and one character that is not a letter.
   void sign() {
     if (i_ == text_.size()) return;
     const char c = text_[i_++];
@@ -163,7 +163,7 @@ class Writer {
   const std::string_view text_;
   std::size_t i_ = 0;
   std::string out_;
-  std::vector<bool> left_out_;  // of each brace that is open: it and its partner do not show
+  std::vector<bool> left_out_;  // for each open brace: whether it and its partner are dropped
 };
 
 }  // namespace

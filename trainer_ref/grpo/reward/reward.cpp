@@ -40,7 +40,7 @@ std::unique_ptr<Reward> reward_of(RewardFunction function) { return std::make_un
 
 double exact_match(const Problem& problem, const Rollout& rollout) {
   const std::string_view answer = trimmed(problem.answer);
-  if (answer.empty()) return kNaN;  // else a model that says nothing is right
+  if (answer.empty()) return kNaN;  // else a model that writes nothing would be right
   return trimmed(rollout.text) == answer ? 1 : 0;
 }
 

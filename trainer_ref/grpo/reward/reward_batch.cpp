@@ -20,9 +20,9 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::size_t kBatch = 1024;  // completions: a bound on what one request holds
+constexpr std::size_t kBatch = 1024;  // the most completions in one request
 constexpr int kTries = 3;
-constexpr absl::Duration kFirstPause = absl::Milliseconds(100);  // four times as long before each further try
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);  // quadrupled before each further try
 constexpr std::chrono::milliseconds kStoppedInterval{200};
 constexpr std::size_t kShown = 300;  // bytes of an answer in an error
 
@@ -44,7 +44,7 @@ std::string shown(std::string_view answer) {
   return answer.size() <= kShown ? std::string(answer) : cat(answer.substr(0, kShown), "…");
 }
 
-// None: neither a number in range nor a word for one.
+// Returns nullopt if the element is not a valid reward.
 std::optional<double> reward_in(const nlohmann::json& element) {
   const auto named = element.is_object() ? element.find("reward") : element.end();
   const nlohmann::json& value = element.is_object() && named != element.end() ? *named : element;
@@ -54,7 +54,7 @@ std::optional<double> reward_in(const nlohmann::json& element) {
   return value.get<double>();
 }
 
-// What programs and servers have in common: batches, numbered, each tried three times.
+// The common part of programs and servers: numbered batches, each tried three times.
 class BatchReward : public Reward {
  public:
   BatchReward(std::string name, RewardOptions options) : name_(std::move(name)), options_(std::move(options)) {}
@@ -74,7 +74,7 @@ class BatchReward : public Reward {
   }
 
  protected:
-  // Blocks for the timeout at most. UNAVAILABLE and DEADLINE_EXCEEDED: another try may do.
+  // Blocks for at most the timeout. UNAVAILABLE, DEADLINE_EXCEEDED: another try may succeed.
   virtual absl::StatusOr<std::string> ask(std::string_view request, absl::Duration timeout) = 0;
 
  private:
@@ -85,7 +85,7 @@ class BatchReward : public Reward {
       if (answer.ok()) return answer;
       const bool again = absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status());
       if (!again) return answer;
-      if (options_.stopped()) return absl::CancelledError("stopped while an answer was awaited");
+      if (options_.stopped()) return absl::CancelledError("stopped while waiting for an answer");
       if (tried == kTries)
         return absl::Status(answer.status().code(), cat(message_of(answer.status()), " (tried ", tried, " times)"));
       options_.log(cat("reward ", name_, ": ", message_of(answer.status()), "; trying again"));
@@ -118,7 +118,7 @@ class ExecReward final : public BatchReward {
   }
 
   const std::vector<std::string> command_;
-  std::unique_ptr<LineProcess> process_;  // none: it is to be started again
+  std::unique_ptr<LineProcess> process_;  // null: must be restarted
 };
 
 class HttpReward final : public BatchReward {
@@ -130,7 +130,7 @@ class HttpReward final : public BatchReward {
   absl::StatusOr<std::string> ask(std::string_view request, absl::Duration timeout) override {
     std::mutex mutex;
     std::condition_variable_any changed;
-    const std::jthread listener([&](const std::stop_token& answered) {  // the client waits in one piece
+    const std::jthread listener([&](const std::stop_token& answered) {  // the client's wait calls no function
       std::unique_lock lock(mutex);
       while (!changed.wait_for(lock, answered, kStoppedInterval, [] { return false; }) && !answered.stop_requested())
         if (options_.stopped()) return client_.cancel();
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<double>> read_reward_answer(std::string_view answer, 
                             " numbers]}, found: ", shown(answer));
   };
   if (!json.ok()) return refused(message_of(json.status()));
-  if (!json->is_object()) return refused("the answer is no JSON object");
+  if (!json->is_object()) return refused("the answer is not a JSON object");
   if (const auto found = json->find("id"); found == json->end() || *found != id)
     return refused("the answer has ", found == json->end() ? "no id" : cat("the id ", found->dump()));
   const auto list = json->find("rewards");

@@ -29,7 +29,7 @@ constexpr std::array<Named, 5> kRewards = {{{"exact_match", exact_match, true},
 constexpr std::string_view kExec = "exec:", kHttp = "http://";
 constexpr std::size_t kWhole = std::string_view::npos;
 
-// Where `c` stands in `text` without a backslash before it: its first place, or its last one.
+// Finds the first or last `c` in `text` without a backslash before it.
 std::size_t find_plain(std::string_view text, char c, bool last = false) {
   std::size_t found = kWhole;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -75,7 +75,7 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-// "exec:python3 reward.py": the words without the folders that they lie in.
+// "exec:python3 reward.py": the words without their folders.
 std::string short_name(const std::vector<std::string>& command) {
   std::vector<std::string> files;
   files.reserve(command.size());
@@ -98,7 +98,7 @@ absl::StatusOr<RewardSpec> parse_reward(std::string_view what) {
   if (what.starts_with(kExec)) {
     RewardSpec spec{.command = words_of(what.substr(kExec.size()))};
     if (spec.command.empty())
-      return invalid_argument("reward \"", what, "\": expected a program behind exec:, found none");
+      return invalid_argument("reward \"", what, "\": expected a program after exec:, found none");
     spec.name = short_name(spec.command);
     return spec;
   }
@@ -129,9 +129,9 @@ absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text) {
     BASCULE_ASSIGN(RewardSpec spec, parse_reward(what));
     spec.weight = *weight;
     if (std::find(seen.begin(), seen.end(), what) != seen.end())
-      return invalid_argument("reward \"", what, "\" stands twice; give each once, with its weight, as ", what, "=2");
+      return invalid_argument("reward \"", what, "\" occurs twice; give each once, with its weight, as ", what, "=2");
     seen.push_back(what);
-    // Programs of one name in two folders are told apart by their folders.
+    // The folders distinguish programs of the same name.
     if (std::any_of(specs.begin(), specs.end(), [&](const RewardSpec& other) { return other.name == spec.name; }))
       spec.name = what;
     specs.push_back(std::move(spec));

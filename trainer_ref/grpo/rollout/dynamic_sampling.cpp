@@ -18,7 +18,7 @@ std::vector<CompletionGroup> take_varied(std::vector<CompletionGroup>& groups) {
 
 std::vector<std::size_t> further_prompts(std::size_t problems, std::size_t count, std::uint64_t seed, std::int64_t step,
                                          const std::set<std::size_t>& asked) {
-  constexpr std::uint64_t kOrder = 0x64796e61;  // another order than that of prompts_of_step()
+  constexpr std::uint64_t kOrder = 0x64796e61;  // a different order from prompts_of_step()
   std::vector<std::size_t> order(problems), chosen;
   std::iota(order.begin(), order.end(), std::size_t{0});
   shuffle(order, Random(mix(seed ^ kOrder), static_cast<std::uint64_t>(step)));

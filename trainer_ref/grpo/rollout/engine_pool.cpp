@@ -32,11 +32,11 @@ struct EnginePool::Impl {
         idle(urls.size()) {}
 
   const EnginePoolOptions options;
-  std::mutex mutex;               // of what follows, but the queue
-  std::vector<std::string> urls;  // by engine, the last that was known
+  std::mutex mutex;               // guards the members below, except the queue
+  std::vector<std::string> urls;  // by engine, the last known one
   RequestQueue queue;
-  std::vector<int> idle;                             // threads of each engine that ask nothing
-  std::vector<std::unique_ptr<HttpClient>> clients;  // one a thread
+  std::vector<int> idle;                             // idle threads of each engine
+  std::vector<std::unique_ptr<HttpClient>> clients;  // one per thread
   std::vector<std::jthread> threads;
 
   void add_thread(std::size_t engine);
@@ -58,7 +58,7 @@ EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>
 
 EnginePool::~EnginePool() {
   cancel();
-  for (std::jthread& thread : impl_->threads) thread.join();  // none is added any more
+  for (std::jthread& thread : impl_->threads) thread.join();  // none is added now
 }
 
 void EnginePool::cancel() {
@@ -142,8 +142,9 @@ absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared
   const Clock::time_point began = Clock::now();
   const auto patience = absl::ToChronoNanoseconds(2 * impl_->options.request_timeout);
   RequestQueue& queue = impl_->queue;
-  // What is queued before these requests must not cost them their patience.
-  Clock::time_point hope = began, news = began + kNewsInterval;  // when an engine was last known to be on its way back
+  // Time in the queue after other requests does not count.
+  Clock::time_point hope = began,
+                    news = began + kNewsInterval;  // when an engine was last known to be restarting; when to log next
   const auto deadline = [&] { return std::max(hope, queue.last_answer()) + patience; };
   const std::function<bool()>& stopped = impl_->options.stopped;
   while (!queue.wait(*call, std::min<Clock::time_point>(deadline(), Clock::now() + kStoppedInterval))) {
@@ -165,7 +166,7 @@ absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared
                      call->last_loss.empty() ? "" : cat("; the last: ", call->last_loss));
 }
 
-// Under the mutex. std::system_error: no thread can be started, and nothing has changed.
+// Call under the mutex. Throws std::system_error if no thread can be started; then nothing has changed.
 void EnginePool::Impl::add_thread(std::size_t engine) {
   if (queue.is_cancelled()) return;
   auto client = std::make_unique<HttpClient>();
@@ -180,7 +181,7 @@ void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
     RequestQueue::Attempt attempt = ask(engine, client, job->asks());
     const bool is_full = attempt.outcome == Outcome::kBusy;
     if (queue.settle(engine, *std::move(job), std::move(attempt))) {
-      // An engine that is full says so at once, and that it is well: to ask on and on would only keep it from its work.
+      // A full engine answers at once, and its health is good: without a pause this would flood it with requests.
       if (is_full) queue.pause(kHealthInterval);
       look_after(engine, client);
     }
@@ -189,7 +190,7 @@ void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
   }
 }
 
-// One thread of each engine stays idle, so that no engine keeps others from a request which it does not take.
+// Keeps one thread of each engine idle, so that no engine blocks others from a request that it does not take.
 std::optional<RequestQueue::Job> EnginePool::Impl::take(std::size_t engine) {
   std::optional<RequestQueue::Job> job = queue.take(engine);
   const std::lock_guard lock(mutex);
@@ -197,7 +198,7 @@ std::optional<RequestQueue::Job> EnginePool::Impl::take(std::size_t engine) {
   if (!job || idle[engine] > 0) return job;
   try {
     add_thread(engine);
-  } catch (const std::system_error& error) {  // then this engine is asked for less at a time
+  } catch (const std::system_error& error) {  // this engine gets fewer requests at a time
     options.log(cat("no further thread could be started to ask engine ", urls[engine], ": ", error.what()));
   }
   return job;
@@ -229,7 +230,7 @@ RequestQueue::Attempt EnginePool::Impl::ask(std::size_t engine, HttpClient& clie
   return attempt;
 }
 
-// Until /health says that it serves.
+// Probes the engine until /health says that it serves.
 void EnginePool::Impl::look_after(std::size_t engine, HttpClient& client) {
   while (!queue.is_cancelled()) {
     const std::string url = find(engine);
@@ -250,7 +251,7 @@ bool EnginePool::Impl::is_started_again() const {
   return false;
 }
 
-// Where it is now; where it was, as long as it is nowhere.
+// Returns the engine's current URL, or its last one while it is restarted.
 std::string EnginePool::Impl::find(std::size_t engine) {
   const std::string now = options.url_of ? options.url_of(engine) : "";
   const std::lock_guard lock(mutex);
@@ -258,7 +259,7 @@ std::string EnginePool::Impl::find(std::size_t engine) {
   return urls[engine];
 }
 
-// An engine that does not answer.
+// Whether to wait for an engine that does not answer.
 bool EnginePool::Impl::may_come_back(Clock::time_point deadline) const {
   return options.url_of && !options.stopped() && Clock::now() < deadline;
 }

@@ -45,8 +45,8 @@ absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& cl
 absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& client) {
   BASCULE_ASSIGN(const HttpResponse response, client.get(url + "/v1/models", kTimeout));
   if (response.status == 401)
-    return failed_precondition("it asks for a key: ", words_of(response),
-                               "; give the engines' key to this program, too, as BASCULE_API_KEY");
+    return failed_precondition("it requires a key: ", words_of(response),
+                               "; also give the engines' key to this program, as BASCULE_API_KEY");
   const absl::StatusOr<nlohmann::json> body = parse_json(response.body, "the answer");
   const auto limit = [&body](const char* key) -> std::int64_t {
     const nlohmann::json::json_pointer place(cat("/data/0/", key));

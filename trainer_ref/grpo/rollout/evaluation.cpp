@@ -33,7 +33,7 @@ std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std
 
 absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options) {
-  // Sampled and greedy requests go out together: one wait.
+  // Sampled and greedy requests go out together, for a single wait.
   std::vector<RolloutRequest> requests;
   for (const bool greedy : {false, true})
     for (std::size_t i = 0; i < problems.size(); ++i) {

@@ -62,7 +62,7 @@ bool RequestQueue::has_room(const Engine& engine) const {
   return engine.state == State::kUp && engine.under_way < kBatchesUnderWay * engine.batch;
 }
 
-// Whether no other engine with room has a smaller share of its batch under way.
+// Whether no other engine with room has a smaller share of its batch in flight.
 bool RequestQueue::is_next(const Engine& engine) const {
   return has_room(engine) && std::none_of(engines_.begin(), engines_.end(), [&](const Engine& other) {
            return has_room(other) && other.under_way * engine.batch < engine.under_way * other.batch;
@@ -79,13 +79,13 @@ std::optional<RequestQueue::Job> RequestQueue::take(std::size_t engine) {
   std::unique_lock lock(mutex_);
   while (!cancelled_) {
     for (auto job = jobs_.begin(); job != jobs_.end() && has_room(engines_[engine]); ++job) {
-      // One that came back goes to whatever other engine there is, the busiest, too.
+      // A request that came back goes to any other engine, even the busiest.
       if (job->lost_by ? *job->lost_by == engine && another_is_up(engine) : !is_next(engines_[engine])) continue;
       Job taken = std::move(*job);
       jobs_.erase(job);
       engines_[engine].under_way += taken.asks().completions;
       meter_.begin(engine, std::chrono::steady_clock::now());
-      changed_.notify_all();  // another engine may be the next now
+      changed_.notify_all();  // another engine may be next now
       return taken;
     }
     changed_.wait(lock);
@@ -93,7 +93,7 @@ std::optional<RequestQueue::Job> RequestQueue::take(std::size_t engine) {
   return std::nullopt;
 }
 
-// A second time it is lost for good.
+// Queues the job again; the second time, gives it up.
 void RequestQueue::lose(Job& job, const std::string& why) {
   Call& call = *job.call;
   call.last_loss = why;
@@ -116,7 +116,7 @@ bool RequestQueue::settle(std::size_t number, Job job, Attempt attempt) {
   changed_.notify_all();
   Call& call = *job.call;
   const std::string why = cat(attempt.url, ": ", attempt.why);
-  if (cancelled_ || call.open == 0) return in_doubt;  // no caller waits for it any more
+  if (cancelled_ || call.open == 0) return in_doubt;  // no caller waits for it any longer
   switch (outcome) {
     case Outcome::kAnswered:
       attempt.answer.request = job.request;
@@ -147,7 +147,7 @@ bool RequestQueue::set_up(std::size_t engine, bool up) {
   const std::lock_guard lock(mutex_);
   meter_.set_up(engine, std::chrono::steady_clock::now(), up);
   const State before = std::exchange(engines_[engine].state, up ? State::kUp : State::kDown);
-  changed_.notify_all();  // what it lost may have to go back to another
+  changed_.notify_all();  // lost jobs may now have to go back to this engine
   return (before == State::kDown) == up;
 }
 

@@ -78,7 +78,7 @@ absl::Status RolloutFilter::check(std::int64_t step, std::size_t asked, const Fi
   return unavailable("step ", step, ": ", result.kept, " of ", asked,
                      " completions are left, fewer than --min-batch=", options_.min_batch, " of them: ", result.stale,
                      " are of versions more than --max-staleness=", options_.max_staleness, " behind, ", result.foreign,
-                     " of another trainer's, and ",
+                     " are of another trainer's versions, and ",
                      asked - std::min(asked, result.kept + result.stale + result.foreign),
                      " were lost; the log says how");
 }

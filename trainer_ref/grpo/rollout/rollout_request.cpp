@@ -6,7 +6,7 @@
 namespace bascule::ref {
 namespace {
 
-// The list under `key`, of as many elements as there are tokens.
+// Reads the list under `key`.
 template <typename T>
 absl::Status read_list(const nlohmann::json& choice, const char* key, std::vector<T>& list) {
   const auto found = choice.find(key);
@@ -45,7 +45,7 @@ std::string to_json(const RolloutRequest& request) {
                       {"max_tokens", request.max_tokens},
                       {"temperature", request.temperature},
                       {"seed", request.seed},
-                      // Under the temperature, as the trainer computes them again; with the weights of each token.
+                      // At the temperature, as the trainer recomputes them.
                       {"logprobs", 0},
                       {"logprobs_mode", "processed"},
                       {"return_token_ids", true}};

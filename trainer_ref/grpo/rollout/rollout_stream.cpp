@@ -34,7 +34,7 @@ RolloutStream::Answers RolloutStream::next() {
   std::future<Answers> step = std::move(under_way_.front());
   under_way_.pop_front();
   lock.unlock();
-  return step.get();  // generate() ends by its own deadlines
+  return step.get();  // bounded by the deadlines of generate()
 }
 
 void RolloutStream::run(const RequestsOf& requests_of) {
@@ -55,7 +55,7 @@ void RolloutStream::run(const RequestsOf& requests_of) {
   }
 }
 
-// On a thread of its own.
+// Collects on a separate thread.
 std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequest> requests,
                                                          std::shared_ptr<RequestQueue::Call> asked) {
   try {
@@ -71,7 +71,7 @@ std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequ
   }
 }
 
-// Until each request has its completions, or asking again brings no more of them.
+// Repeats requests until each has its completions, or a repetition adds none.
 RolloutStream::Answers RolloutStream::collect(std::vector<RolloutRequest> requests,
                                               const std::shared_ptr<RequestQueue::Call>& asked) {
   BASCULE_ASSIGN(std::vector<Generation> answers, pool_.answers_to(asked));
@@ -96,7 +96,7 @@ RolloutStream::Answers RolloutStream::collect(std::vector<RolloutRequest> reques
       places.push_back(i);
       again.push_back(requests[i]);
       again.back().completions = missing[i];
-      again.back().seed = mix(requests[i].seed + round);  // the same would draw the same again
+      again.back().seed = mix(requests[i].seed + round);  // the same seed would draw the same completions
     }
     if (again.empty()) break;
     absl::StatusOr<std::vector<Generation>> more = pool_.generate(std::move(again));

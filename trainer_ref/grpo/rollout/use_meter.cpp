@@ -28,7 +28,7 @@ std::vector<EngineUse> UseMeter::use(Time now) {
   return all;
 }
 
-// What passed since the last event belongs to the state since then.
+// Adds the time since the last event to the state since then.
 void UseMeter::go_on(Time now) {
   const double seconds = std::chrono::duration<double>(now - std::exchange(last_, now)).count();
   const bool any = std::any_of(engines_.begin(), engines_.end(), [](const Engine& each) { return each.under_way > 0; });

@@ -14,7 +14,7 @@
 namespace bascule::ref {
 namespace {
 
-// A text that is not UTF-8, as a data file or an engine may give it, costs its odd bytes, not the run.
+// Replaces invalid UTF-8, which a data file or an engine may contain, instead of failing.
 std::string line_of(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesyste
   std::vector<nlohmann::json> lines;
   std::string text;
   for (int number = 1; std::getline(stream, text); ++number) {
-    if (stream.eof()) break;  // no newline behind it
+    if (stream.eof()) break;  // no newline follows
     BASCULE_ASSIGN(nlohmann::json line, parse_json(text, cat(file.string(), " line ", number)));
     lines.push_back(std::move(line));
   }

@@ -8,7 +8,7 @@
 namespace bascule::ref {
 namespace {
 
-nlohmann::json number(double value) {  // JSON knows no NaN
+nlohmann::json number(double value) {  // JSON has no NaN
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
 }
 

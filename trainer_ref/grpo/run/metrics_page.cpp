@@ -74,11 +74,11 @@ std::string MetricsPage::metrics_text() const {
   Exposition page("bascule_train_");
   page.gauge("step", "The last step that was trained.", line.step);
   page.gauge("last_step", "The step that ends the run.", last_step_);
-  page.gauge("last_step_timestamp_seconds", "When the last step ended; before the first, when the run began.",
+  page.gauge("last_step_timestamp_seconds", "When the last step ended; before that, when the run began.",
              std::chrono::duration<double>(step_ended_at_.time_since_epoch()).count());
   page.gauge("version", "Version of the weights that the engines serve.", line.version);
   page.gauge("elapsed_seconds", "Since the run began, at the end of the last step.", line.elapsed_seconds);
-  page.gauge("left_seconds", "Estimate of the time that the run still takes.", seconds_left_);
+  page.gauge("left_seconds", "Estimate of the run's remaining time.", seconds_left_);
   page.gauge("reward_mean", "Mean reward of the step's completions, less --overlong-penalty.", line.reward_mean);
   page.gauge("reward_deviation", "Its standard deviation.", line.reward_std);
   page.family("reward", "gauge", "Mean of each reward, without its weight.");
@@ -88,8 +88,9 @@ std::string MetricsPage::metrics_text() const {
   if (evaluated_.greedy) page.sample({{"completions", "greedy"}}, *evaluated_.greedy);
   page.family("eval_named_reward", "gauge", "Mean of each reward of the sampled ones, without its weight.");
   for (const auto& [name, mean] : evaluated_.rewards) page.sample({{"name", name}}, mean);
-  page.gauge("groups", "Problems that the step asked first and that have completions.", line.groups);
-  page.gauge("flat_groups", "Those whose completions all have one reward before --overlong-penalty.", line.flat_groups);
+  page.gauge("groups", "The step's first problems that have completions.", line.groups);
+  page.gauge("flat_groups", "Groups whose completions all have the same reward, before --overlong-penalty.",
+             line.flat_groups);
   page.gauge("replaced_groups", "Groups of further problems in place of flat or lost ones (--dynamic-sampling).",
              line.replaced_groups);
   page.gauge("completion_tokens_mean", "Mean length of a completion.", line.completion_tokens_mean);
@@ -98,10 +99,9 @@ std::string MetricsPage::metrics_text() const {
   page.gauge("kl_nats", "Divergence from the reference, per token.", update.kl);
   page.gauge("entropy_nats", "Entropy of the policy, per token.", update.entropy);
   page.gauge("clipped_ratio", "Share of tokens whose objective is clipped.", update.clip_fraction);
-  page.gauge("importance_weight_mean", "Mean weight of a token for what the engines sampled it with, capped.",
-             update.importance_mean);
+  page.gauge("importance_weight_mean", "Mean importance weight of a token, capped.", update.importance_mean);
   page.gauge("importance_capped_ratio", "Share of tokens whose weight is capped.", update.importance_capped);
-  page.gauge("masked_ratio", "Share of completions that are masked for their divergence.", update.masked);
+  page.gauge("masked_ratio", "Share of completions that --off-policy-mask masks.", update.masked);
   page.gauge("gradient_norm", "Norm of the gradient before clipping.", update.grad_norm);
   page.gauge("learning_rate", "Learning rate of the last optimizer step that changed the weights.",
              update.learning_rate);
@@ -113,19 +113,20 @@ std::string MetricsPage::metrics_text() const {
                                       {"train", line.seconds.train},
                                       {"send", line.seconds.send}})
     page.sample({{"part", part}}, seconds);
-  page.gauge("tail_seconds", "From nine answers in ten of the step to the last.", line.rollouts.tail_seconds);
-  page.family("engine_tokens_total", "counter", "Tokens that each engine generated, counted when their answer came.");
+  page.gauge("tail_seconds", "From 90% of the step's answers to the last.", line.rollouts.tail_seconds);
+  page.family("engine_tokens_total", "counter", "Tokens that each engine generated, counted with their answer.");
   for (const auto& [engine, use] : use_) page.sample({{"engine", engine}}, use.tokens);
   page.family("engine_busy_seconds_total", "counter", "Time in which each engine had requests.");
   for (const auto& [engine, use] : use_) page.sample({{"engine", engine}}, use.busy_seconds);
-  page.family("engine_idle_seconds_total", "counter", "Time in which each had none while another had: stragglers.");
+  page.family("engine_idle_seconds_total", "counter",
+              "Time in which each engine had no requests while another had some (stragglers).");
   for (const auto& [engine, use] : use_) page.sample({{"engine", engine}}, use.idle_seconds);
   page.counter("steps_total", "Steps trained.", steps_);
   page.counter("trained_tokens_total", "Tokens that went through the update.", trained_tokens_);
   page.counter("dropped_completions_total", "Completions that were lost or too stale.", dropped_);
   page.counter("skipped_updates_total", "Optimizer steps without a finite loss or gradient.", skipped_);
   page.counter("sent_bytes_total", "Bytes of the versions that were sent.", sent_bytes_);
-  page.counter("send_seconds_total", "Time that sends took.", send_seconds_);
+  page.counter("send_seconds_total", "Total time of sends.", send_seconds_);
   return page.text();
 }
 

@@ -91,11 +91,11 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
                          print(" (%.0f %%)", slowest->second / whole * 100), ": ");
   for (const auto& [name, seconds] : parts)
     line += cat(name, " ", precise(seconds), name == parts.back().first ? "" : ", ");
-  double generated = 0;  // by all engines together, while they had work
+  double generated = 0;  // per second, by all engines together, while they had work
   for (const auto& [engine, use] : metrics.rollouts.use)
     if (use.busy_seconds > 0) generated += static_cast<double>(use.tokens) / use.busy_seconds;
   const double trained = static_cast<double>(metrics.update.tokens) / metrics.seconds.train;
-  line += cat("; ", with_commas(generated), " tokens a second from the engines, ", with_commas(trained),
+  line += cat("; ", with_commas(generated), " tokens per second from the engines, ", with_commas(trained),
               " through the update");
   const std::int64_t left = last_step - metrics.step;
   if (left > 0)
@@ -106,7 +106,7 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
 std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
                             double seconds_left) {
   std::string line = cat("step ", step, "/", last_step, print("  loss %.4f  ", loss), with_commas(tokens_a_second),
-                         " tokens a second");
+                         " tokens per second");
   if (seconds_left > 0) line += cat("  left ", for_people(seconds_left));
   return line;
 }
@@ -118,7 +118,7 @@ std::function<void(std::size_t, std::size_t)> news_of_update(std::function<void(
     if (done == 1) last = Clock::now();
     if (done == of || Clock::now() - last < kInterval) return;
     last = Clock::now();
-    log(cat("the update is through ", done, " of ", of, " micro-batches"));
+    log(cat("the update has done ", done, " of ", of, " micro-batches"));
   };
 }
 

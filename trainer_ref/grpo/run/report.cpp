@@ -15,7 +15,7 @@
 namespace bascule::ref {
 namespace {
 
-// JSON for a <script> element: only a '<' could begin what ends it, and \u003c means the same.
+// JSON for a <script> element. Only a '<' could begin its end tag; \u003c means the same.
 std::string for_script(const nlohmann::json& json) { return absl::StrReplaceAll(json.dump(), {{"<", "\\u003c"}}); }
 
 // A resumed run that was stopped before its first evaluation has no completions yet.

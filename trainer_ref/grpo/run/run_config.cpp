@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kPieceBytes = 64 * kernels::kTileBytes;
 constexpr std::string_view kModel = "model/", kReward = "reward/";
 
-// The digest of bytes that come one after another. Its text begins with the number of the function.
+// Digests bytes that arrive in parts. The digest's text begins with the function's number.
 class Running {
  public:
   void add(std::string_view text) {
@@ -50,8 +50,8 @@ std::string what_differs(const std::string& name, const RunConfig& run, const Ru
   if (name.starts_with(kReward))
     return cat("--reward: the run was trained with another content of ", name.substr(kReward.size()));
   if (name == "chat-template")
-    return cat("--model: the prompts were written by another chat template than that of ", found.model.string());
-  if (name == "task") return "--task: the problems are no longer those that the run was trained on";
+    return cat("--model: the prompts were written by a different chat template than in ", found.model.string());
+  if (name == "task") return "--task: the run was trained on other problems";
   return cat("--", name, ": the run was trained with another content of the file");
 }
 
@@ -61,7 +61,7 @@ absl::StatusOr<std::map<std::string, std::string>> words_of(const nlohmann::json
   if (object == json.end()) return words;
   if (!object->is_object()) return invalid_argument("expected an object under \"", key, "\"");
   for (const auto& [name, value] : object->items()) {
-    if (!value.is_string()) return invalid_argument("expected a text under \"", key, "\", \"", name, "\"");
+    if (!value.is_string()) return invalid_argument("expected a string under \"", key, "\", \"", name, "\"");
     words[name] = value.get<std::string>();
   }
   return words;
@@ -127,7 +127,7 @@ std::vector<std::string> differences(const RunConfig& run, const RunConfig& foun
     const auto now = found.fingerprints.find(name);
     if (now == found.fingerprints.end() ? name.starts_with(kModel) : now->second != value) files.push_back(name);
   }
-  // Other data, or another flag, give other problems: one reason is enough.
+  // Other data or flags also change the problems: report only the cause.
   const bool by_itself = all.empty() && files.size() == 1;
   for (const std::string& name : files)
     if (name != "task" || by_itself) all.push_back(what_differs(name, run, found));
@@ -150,7 +150,7 @@ absl::StatusOr<RunConfig> run_config_of_json(const nlohmann::json& json) {
   BASCULE_ASSIGN(config.flags, words_of(json, "flags"));
   BASCULE_ASSIGN(config.fingerprints, words_of(json, "fingerprints"));
   if (const auto model = json.find("model"); model != json.end()) {
-    if (!model->is_string()) return invalid_argument("expected a text under \"model\"");
+    if (!model->is_string()) return invalid_argument("expected a string under \"model\"");
     config.model = model->get<std::string>();
   }
   return config;

@@ -24,15 +24,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last step of the run in `out`, by its metrics; the largest number where there are none.
+// The last step of the run in `out`, by its metrics; the largest number if there are none.
 std::int64_t last_step_of(const fs::path& out) {
   constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
   const auto lines = read_json_lines(out / "metrics.jsonl");
   return lines.ok() && !lines->empty() ? lines->back().value("step", kUnknown) : kUnknown;
 }
 
-// The checkpoint step_N of the largest N in `out` up to its run's last step: later ones are of a run that another has
-// left behind. Empty: there is none.
+// Returns the checkpoint step_N with the largest N in `out` up to its run's last step (later ones belong to a run that
+// was superseded); empty if there is none.
 fs::path newest_checkpoint(const fs::path& out) {
   constexpr std::string_view kPrefix = "step_";
   const std::int64_t last = last_step_of(out);
@@ -48,14 +48,14 @@ fs::path newest_checkpoint(const fs::path& out) {
   return newest.second;
 }
 
-// How a run that left something in `out` can go on.
+// How to continue the run in `out`.
 std::string how_to_go_on(const fs::path& out) {
   const fs::path newest = newest_checkpoint(out);
-  return newest.empty() ? "; it has no checkpoint to go on from (--save-every makes some)"
-                        : cat(", or go on with its run by --resume=", newest.string());
+  return newest.empty() ? "; it has no checkpoint to continue from (--save-every makes some)"
+                        : cat(", or continue its run by --resume=", newest.string());
 }
 
-// What a run has left in its folder; empty: none has.
+// The name of a file or folder that a run has left in `out`; empty if there is none.
 std::string trace_of_run(const fs::path& out) {
   std::error_code ignored;
   if (fs::exists(out / "metrics.jsonl", ignored) && fs::file_size(out / "metrics.jsonl", ignored) > 0)
@@ -65,8 +65,8 @@ std::string trace_of_run(const fs::path& out) {
   return "";
 }
 
-// A run that was killed while it wrote a checkpoint left parts of it, which no other looks at. One that lay
-// aside (.old-) stays: it may be the only one of its step.
+// Removes parts of checkpoints that killed runs left. An older checkpoint (.old-) stays: it may be the only one of its
+// step.
 void remove_unfinished_checkpoints(const fs::path& out) {
   std::vector<fs::path> unfinished;
   std::error_code error;
@@ -105,7 +105,7 @@ RunFolder::Made::~Made() {
 }
 
 RunFolder::Lock::~Lock() {
-  if (fd_) ::unlink(file_.c_str());  // while it is locked: no other process has it open and locked
+  if (fd_) ::unlink(file_.c_str());  // before the lock is released: no other process can hold it
 }
 
 absl::StatusOr<RunFolder::Lock> RunFolder::Lock::take(fs::path file, const fs::path& out) {
@@ -120,7 +120,7 @@ absl::StatusOr<RunFolder::Lock> RunFolder::Lock::take(fs::path file, const fs::p
                                  " writes there now; end it first, or give another folder");
     }
     if (locked.ok() && !names_still(file, fd.get())) continue;  // its holder has just removed it
-    // Where the file system has no locks, what is found before training must do.
+    // On a file system without locks, only the check before training protects the folder.
     if (::ftruncate(fd.get(), 0) == 0) (void)write_all(fd.get(), std::to_string(::getpid()), file.string());
     return Lock(std::move(fd), std::move(file));
   }

@@ -44,8 +44,8 @@ absl::Status RunLog::add(StepMetrics& metrics) {
   if (constexpr double kLong = 600;
       !options_.saves && seconds_left > kLong && !std::exchange(said_no_checkpoint_, true))
     options_.line(
-        "there is no checkpoint before the end: give --save-every, so that another run can go on if this one does not "
-        "end");
+        "there is no checkpoint before the end: give --save-every, so that another run can continue if this one is "
+        "killed");
   return absl::OkStatus();
 }
 

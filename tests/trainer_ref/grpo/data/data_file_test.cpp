@@ -72,7 +72,7 @@ TEST_F(DataFile, Gsm8kIsReadAsItIs) {
   }
   EXPECT_EQ(problem(R"({"question": "How many?", "answer": "5"})").answer, "5");
   EXPECT_THAT(refusal(line + "\n" + R"({"question": "a", "answer": "so\n#### "})" + "\n"),
-              HasSubstr("line 2: expected the answer behind the last ####, found nothing"));
+              HasSubstr("line 2: expected the answer after the last ####, found nothing"));
   EXPECT_EQ(problem(R"({"prompt": "a", "answer": "x #### 5"})").answer, "x #### 5") << "that layout alone";
 }
 

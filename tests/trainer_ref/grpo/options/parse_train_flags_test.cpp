@@ -79,7 +79,7 @@ TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--eval-data=f"}), HasSubstr("--eval-data=f: add --task=data"));
   EXPECT_THAT(refusal({"--prompt-column="}), HasSubstr("give the name of a column, as --prompt-column=prompt"));
   EXPECT_THAT(refusal({"--reward-timeout=-1s"}), HasSubstr("give a finite time above 0"));
-  EXPECT_THAT(refusal({"--reward=exec:"}), HasSubstr("expected a program behind exec:"));
+  EXPECT_THAT(refusal({"--reward=exec:"}), HasSubstr("expected a program after exec:"));
   EXPECT_THAT(refusal({"--supervised", "--resume=step_2"}), HasSubstr("a supervised run cannot be resumed"));
   EXPECT_THAT(refusal({"--device=gpu"}), HasSubstr("--device=gpu: expected cpu, cuda, cuda:N or auto"));
   EXPECT_THAT(refusal({"--spawn-engines=2"}), HasSubstr("--engines=http://a:1: --spawn-engines starts this run's own "

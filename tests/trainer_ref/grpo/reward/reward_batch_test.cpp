@@ -83,7 +83,7 @@ TEST(RewardBatch, SaysWhatIsWrongWithAnAnswer) {
   EXPECT_THAT(refused("loading…"),
               AllOf(HasSubstr("not valid JSON"), HasSubstr("expected {\"id\": 7, \"rewards\": [2 numbers]}"),
                     HasSubstr("found: loading…")));
-  EXPECT_THAT(refused("[1, 2]"), HasSubstr("the answer is no JSON object"));
+  EXPECT_THAT(refused("[1, 2]"), HasSubstr("the answer is not a JSON object"));
   EXPECT_THAT(refused(R"({"rewards": [1, 2]})"), HasSubstr("the answer has no id"));
   EXPECT_THAT(refused(answer_with(6, {1, 2})), HasSubstr("the answer has the id 6"));
   EXPECT_THAT(refused(R"({"id": 7})"), HasSubstr("no list \"rewards\""));

@@ -89,10 +89,11 @@ TEST_F(RolloutFilterTest, KeepsWhatIsFreshEnoughAndCountsTheRest) {
 }
 
 TEST_F(RolloutFilterTest, AStepWithTooFewCompletionsSaysWhatBecameOfTheOthers) {
-  EXPECT_THAT(apply(0.75, {rollout({3}), rollout({1}), rollout({3}, 8)}),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       AllOf(HasSubstr("step 9: 1 of 4 completions are left, fewer than --min-batch=0.75 of them: 1 "),
-                             HasSubstr("--max-staleness=1 behind, 1 of another trainer's, and 1 were lost"))));
+  EXPECT_THAT(
+      apply(0.75, {rollout({3}), rollout({1}), rollout({3}, 8)}),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr("step 9: 1 of 4 completions are left, fewer than --min-batch=0.75 of them: 1 "),
+                     HasSubstr("--max-staleness=1 behind, 1 are of another trainer's versions, and 1 were lost"))));
   EXPECT_THAT(log_, ElementsAre(HasSubstr("engine http://a answers with version 3 of epoch 8")));
   EXPECT_THAT(apply(0, {}), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("0 of 4"))) << "one is needed at least";
 }

@@ -31,7 +31,7 @@ TEST(RunConfig, NamesTheFilesWhoseContentDiffers) {
   EXPECT_FALSE(same_model(run.fingerprints, found.fingerprints));
   found.fingerprints["model/config.json"] = "1";
   EXPECT_TRUE(same_model(run.fingerprints, found.fingerprints));
-  EXPECT_THAT(differences(run, found), ElementsAre(HasSubstr("--task: the problems are no longer those")));
+  EXPECT_THAT(differences(run, found), ElementsAre(HasSubstr("--task: the run was trained on other problems")));
   found.fingerprints["data"] = "5";
   EXPECT_THAT(differences(run, found), ElementsAre(HasSubstr("--data: "))) << "which is why the problems differ";
 }
@@ -72,7 +72,7 @@ TEST(RunConfig, AChatTemplateIsThatOfBothItsFiles) {
   EXPECT_EQ(std::set<std::string>(found.begin(), found.end()).size(), 4);
   const RunConfig run{.fingerprints = {{"chat-template", found[2]}}};
   EXPECT_THAT(differences(run, {.model = "/m", .fingerprints = {{"chat-template", found[3]}}}),
-              ElementsAre("--model: the prompts were written by another chat template than that of /m"));
+              ElementsAre("--model: the prompts were written by a different chat template than in /m"));
   EXPECT_THAT(differences(run, {.model = "/m", .fingerprints = {{"chat-template", found[2]}}}), IsEmpty());
 }
 
