@@ -29,7 +29,7 @@ struct Offer {  // makes the offer of a slot made later, and sends it with its p
   OfferedSlot slot;
   Prepare prepare;
 };
-struct Close {  // sends the reason, and ends the connection: this worker gets no more messages
+struct Close {  // sends the reason, and ends the connection: this worker gets no further messages
   WorkerId id = 0;
   absl::Status why;
   bool final = false;

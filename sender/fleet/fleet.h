@@ -1,7 +1,7 @@
 // Fleet: the members, their leases, and the versions in flight to them. A pure state machine: an event goes in, actions
 // come out, and time is an argument. No sockets, threads, clocks or schemes: the coordinator has those.
 //
-//            Greeted, Heard, HungUp …                      Say, Admit, Close, Deliver, GrantSlot …
+//            Greeted, HungUp, GivenUp …                    Say, Admit, Close, Deliver, GrantSlot …
 //   workers ───────────────────────▶ ┌──────────────────┐ ───────────────────────────────────────▶ workers,
 //   public thread: TakeWanted …      │ Fleet            │                                          public thread,
 //   deadlines: Tick                  │  Admissions      │   Admitted, Delivered, LoanEnded …       scheme

@@ -1,5 +1,5 @@
-// What an engine does with versions that a scheme keeps, where reading them fails or takes long: memmap's files, read
-// by a receiver whose digests the test spoils.
+// An engine without a sender, and versions that a scheme keeps, when reading them fails or takes long: memmap's files,
+// read by a receiver whose digests the test spoils.
 #include <utility>  // Boost 1.74 needs it first
 
 #include <boost/asio/io_context.hpp>
@@ -31,13 +31,13 @@ namespace {
 using test::IsOk;
 using test::patience;
 
-// What goes wrong with digests, on whichever thread.
+// Faults of digests, on any thread.
 struct Faults {
   std::mutex mutex;
   std::condition_variable_any changed;
-  int failing = 0;       // so many will fail, as a disk may once
-  bool hanging = false;  // the next ones take for ever, as those of large cold files; told to stop, they stop
-  int hung = 0;          // so many have
+  int failing = 0;       // how many will fail, as a disk may once
+  bool hanging = false;  // the next ones take forever, as with large cold files; they stop when told
+  int hung = 0;          // how many have hung
 
   void set_hanging(bool hang) {
     const std::lock_guard lock(mutex);
@@ -90,7 +90,7 @@ class SlowDisk final : public ReceiverTransport, public KeptVersions {
 
 class Alone : public testing::Test {
  protected:
-  // A version that is kept, and nobody there.
+  // A version that is kept, without a sender.
   Alone() {
     EXPECT_THAT(listen().send(), IsOk());
     sender_.reset();
@@ -108,7 +108,7 @@ class Alone : public testing::Test {
     auto made = Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = &scheme_});
     ASSERT_THAT(made, IsOk());
     receiver_.emplace(*std::move(made));
-    receiver_->commit();  // it looks from now on
+    receiver_->commit();  // it begins to look
   }
   void begin_a_digest_that_does_not_end() {
     faults_.set_hanging(true);
@@ -158,7 +158,7 @@ TEST_F(Alone, AReceiverEndsInTheMiddleOfADigest) {
   faults_.set_hanging(false);
 }
 
-// What a sender cut short is no version that is wrong.
+// A digest that a sender cut short does not make the version wrong.
 TEST_F(Alone, WhatWasCutShortIsServedOnceTheSenderIsGone) {
   begin_a_digest_that_does_not_end();
   listen();
@@ -169,7 +169,7 @@ TEST_F(Alone, WhatWasCutShortIsServedOnceTheSenderIsGone) {
   flip_to(1);
 }
 
-// One that was stopped, and that many have tried to reach since.
+// The sender was stopped, and many have tried to reach it since.
 TEST_F(Alone, AFullQueueOfASenderThatStandsStillIsNoSender) {
   const std::filesystem::path place = folder_.path() / "run" / "control.sock";
   std::filesystem::remove(place);

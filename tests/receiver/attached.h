@@ -1,5 +1,4 @@
-// A sender's memory that the test itself owns: slots, two where it does not ask for more, a control page, a layout. And
-// an attachment to it.
+// A sender's memory owned by the test: slots (two by default), a control page and a layout. And an attachment to it.
 #pragma once
 
 #include <gtest/gtest.h>

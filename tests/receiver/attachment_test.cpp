@@ -64,7 +64,7 @@ TEST(Attachment, KeepsTheViewsOfASlotFromVersionToVersion) {
   EXPECT_NE(first, other);
 }
 
-// Notes which slots the scheme has back.
+// Notes which slots were returned to the scheme.
 class NotingTransport final : public ReceiverTransport {
  public:
   NotingTransport(std::unique_ptr<ReceiverTransport> slots, std::vector<SlotId>& ended)
@@ -80,7 +80,7 @@ class NotingTransport final : public ReceiverTransport {
   std::vector<SlotId>& ended_;
 };
 
-// Told again of what it serves, a worker has that version twice.
+// A worker that is given the version that it serves again has it twice.
 TEST(Attachment, KeepsASlotUntilAllThatWasPreparedThereIsReleased) {
   const SenderMemory sender = sender_memory();
   std::vector<SlotId> ended;

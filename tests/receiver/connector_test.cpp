@@ -1,4 +1,4 @@
-// A connector and senders that are not what they say: real TCP sockets of this machine.
+// A connector and senders that are not what they claim, over real TCP sockets of this machine.
 #include <bascule/receiver/connector.h>
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ class ConnectorTest : public testing::Test {
   void parse(std::string_view options = "digest=on") {
     endpoint_ = Endpoint::parse(cat("fake://127.0.0.1:", port_.number(), "?state=/x&", options)).value();
   }
-  // Connects, with a sender of the test's own at the other end; none: nobody answers.
+  // Connects to the test's own sender; nullopt: no process answers.
   absl::StatusOr<std::shared_ptr<Channel>> connect(const std::optional<test::TlsPeerOptions>& sender) {
     peer_.reset();
     if (acceptor_.is_open())
@@ -115,7 +115,7 @@ TEST_F(ConnectorTest, NobodyIsThere) {
   parse();
   EXPECT_THAT(connect(std::nullopt),
               StatusIs(StatusCode::kUnavailable, HasSubstr("no sender is listening at 127.0.0.1:")));
-  const std::string no_name(64, 'x');  // a label too long to be asked for
+  const std::string no_name(64, 'x');  // a label too long to look up
   endpoint_ = Endpoint::parse(cat("fake://", no_name, ":1?state=/x")).value();
   EXPECT_THAT(connect(std::nullopt), StatusIs(StatusCode::kUnavailable, HasSubstr(cat("look up the host ", no_name))));
 }

@@ -13,7 +13,7 @@ using test::IsOk;
 using test::StatusIs;
 using testing::HasSubstr;
 
-// Two tensors and a tied name, in memory of the engine's own.
+// Two tensors and a tied name, in the engine's own memory.
 struct Engine {
   std::vector<std::byte> a = std::vector<std::byte>(12), b = std::vector<std::byte>(100);
   std::vector<TargetTensor> targets() {
@@ -40,7 +40,7 @@ TEST(Copier, TakesTheSetThatTheEngineDoesNotRead) {
   ASSERT_THAT(commit, IsOk());
   ASSERT_THAT(background, IsOk());
   EXPECT_EQ((*commit)->after(std::nullopt), 0);
-  EXPECT_EQ((*commit)->after(0), 0) << "there is but one";
+  EXPECT_EQ((*commit)->after(0), 0) << "there is only one";
   EXPECT_EQ((*background)->after(std::nullopt), 1) << "the engine may use its own tensors until its first flip";
   EXPECT_EQ((*background)->after(1), 0);
   EXPECT_EQ((*background)->after(0), 1);

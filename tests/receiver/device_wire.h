@@ -1,5 +1,5 @@
-// A worker that reads on the fake device, and the test that is its sender: slots that the device reads in place, or
-// copies to tensors of the engine's own.
+// A worker that reads on the fake device, and the test as its sender: the device reads slots in place, or copies them
+// to the engine's own tensors.
 #pragma once
 
 #include "receiver/wire_sender.h"  // first: see there
@@ -48,7 +48,7 @@ class DeviceWire : public testing::Test {
     receiver_.emplace(*std::move(made));
     EXPECT_FALSE(receiver_->commit().changed);
   }
-  // Of `epoch`, with the same slots.
+  // Welcomes as `epoch`, with the same slots.
   void welcome(Epoch epoch = kEpoch) {
     std::array<int, 2> ends{};
     ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
@@ -81,7 +81,7 @@ class DeviceWire : public testing::Test {
     (epoch == kEpoch ? memory_.page : other_page_).seal(slot, version, memory_.layout.bytes(), digest);
     sender_.say(Sealed{.version = version, .digest = digest});
   }
-  // Up to the word that it is decided; there are all `slots`.
+  // Sends everything up to `decided`; the sender has all `slots`.
   void publish(Version version, std::uint32_t slot, std::vector<std::uint32_t> slots = {0, 1, 2},
                Epoch epoch = kEpoch) {
     prepare(version, slot, std::move(slots), epoch);
@@ -89,7 +89,7 @@ class DeviceWire : public testing::Test {
     EXPECT_EQ(sender_.expect<Prepared>().version, version);
     sender_.say(Decided{.version = version});
   }
-  // The commit() that has something to do.
+  // Calls commit() until it has something to do.
   Flip flip() {
     Flip flip;
     for (const Deadline deadline(patience()); !flip.changed && !flip.poisoned && !deadline.passed();
@@ -103,7 +103,7 @@ class DeviceWire : public testing::Test {
     EXPECT_EQ(now.version, version);
     EXPECT_EQ(sender_.expect<Ack>().version, version);
   }
-  // Of a worker that is poisoned until then.
+  // The same for a worker that is poisoned until then.
   Flip mend() {
     Flip flip;
     for (const Deadline deadline(patience()); !flip.changed && !deadline.passed(); flip = receiver_->commit())
@@ -122,7 +122,7 @@ class DeviceWire : public testing::Test {
     kernels::ThreadPool pool(1);
     return kernels::digest(memory_.slots[slot].writable().first(memory_.layout.bytes()), pool);
   }
-  // The engine has its stream read what it serves; read_ is what was found, once the stream has come there.
+  // The engine's stream reads the served version; read_ is the result, once the stream has done it.
   void read(SlotId slot) {
     const std::byte* const from = receiver_->weights(slot).find("w")->data;
     device_.give(stream_, [this, from] { std::memcpy(read_.data(), from, kBytes); });
@@ -143,7 +143,7 @@ class DeviceWire : public testing::Test {
   const Scheme scheme_ = on_fake_device(*find_scheme("shm").value());
   SenderMemory memory_ = SenderMemory::make({{"w", DType::kU8, {kBytes}}}, {}, 3);
   ControlPage other_page_ = ControlPage::make(kEpoch + 1).value();
-  UniqueFd pipe_;  // our end of the lease's
+  UniqueFd pipe_;  // our end of the lease pipe
   std::vector<std::byte> tensors_ = std::vector<std::byte>(kBytes), read_ = std::vector<std::byte>(kBytes);
   WireSender sender_{folder_.path()};
   std::optional<Receiver> receiver_;

@@ -42,7 +42,7 @@ TEST(FlipGate, ThatIsLostHandsOverNothingAnyMore) {
   gate.offer(target(1));
   gate.lose();
   gate.decide(target(2));
-  gate.ask_to_yield([] { FAIL() << "there is nobody to wait for"; });
+  gate.ask_to_yield([] { FAIL() << "there is nothing to wait for"; });
   EXPECT_TRUE(gate.pending());
   EXPECT_FALSE(gate.take().has_value());
   std::vector<LocalVersion> dropped;
@@ -89,8 +89,8 @@ TEST(FlipGate, KeepsTheAttachmentOfWhatWaits) {
   EXPECT_EQ(attachment.use_count(), 1);
 }
 
-// The I/O thread decides while the engine commits: each version is taken or given back, once, in order, and what was
-// written before decide() is seen after take().
+// The I/O thread decides while the engine commits: each version is taken or given back once, in order, and writes
+// before decide() are seen after take().
 TEST(FlipGate, LosesNoVersionBetweenTwoThreads) {
   constexpr Version kVersions = 50000;
   FlipGate gate;

@@ -1,4 +1,4 @@
-// Receiver::keep(): what a tensor lies in can be read as long as somebody holds it.
+// Receiver::keep(): a tensor's memory can be read as long as anything holds it.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A device that is late: what it may still read is neither unmapped nor given back, whatever happens meanwhile.
+// A device that is late: memory that it may still read is neither unmapped nor given back, whatever happens meanwhile.
 #include "receiver/device_wire.h"  // first: see there
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST_F(LateStream, KeepsTheSlotThatACopyAtAFlipStillReads) {
   prepare(2, 1, {1, 2});  // slot 0 is taken out of use
   device_.pass(stream_);
   EXPECT_EQ(sender_.expect<Released>().slot, (SlotId{kEpoch, 0})) << "and only then it is ready for one more";
-  EXPECT_TRUE(all(tensors_, 0x10)) << "it came, too late to count";
+  EXPECT_TRUE(all(tensors_, 0x10)) << "it came too late to count";
   seal(2, 1);
   EXPECT_EQ(sender_.expect<Prepared>().version, 2u);
   sender_.say(Decided{.version = 2});
@@ -47,7 +47,7 @@ TEST_F(LateStream, KeepsTheSlotThatACopyAtAFlipStillReads) {
   EXPECT_TRUE(all(tensors_, 0x20));
 }
 
-// It is evicted, and those who send go on; what it holds meanwhile is one slot.
+// It is evicted, and sends continue; meanwhile it holds one slot.
 TEST_F(LateStream, HoldsUpNoSendWhileItsCopyIsLate) {
   const test::TempFolder folder;
   const std::string endpoint = cat("shm://", folder.path().string(), "?", kHasty);
@@ -97,7 +97,7 @@ TEST_F(LateStream, HoldsUpNoSendWhileItsCopyIsLate) {
   EXPECT_EQ(*generation, 2u);
 }
 
-// The device is busy with others' work: it digests long after the worker has given the version up.
+// The device is busy with other work: it digests long after the worker has given the version up.
 TEST_F(LateStream, KeepsTheSlotThatItIsToDigest) {
   join("digest=always&timeout=200ms");
   come_back();
@@ -128,7 +128,7 @@ TEST_F(LateStream, KeepsWhatItReadsInTheSlotsOfASenderThatIsGone) {
   EXPECT_EQ(sender_.expect<Released>().slot, (SlotId{kEpoch, 0}));
 }
 
-// ---- the receiver goes ----
+// ---- the receiver ends ----
 
 TEST_F(LateStream, IsWaitedForByTheDestructor) {
   join("flip_timeout=60s");
@@ -216,7 +216,7 @@ TEST_F(LateStream, KeepsTheSlotOfALateCopyBeyondTheDestructorsDeadline) {
   EXPECT_TRUE(all(tensors_, 0x10));
 }
 
-// Nothing is read for a device that is lost.
+// A lost device reads nothing.
 TEST_F(LateStream, OfALostDeviceIsNotWaitedFor) {
   join("flip_timeout=1h");
   come_back();

@@ -1,4 +1,4 @@
-// LeaseTracker where a slot is not simply left at the flip: a single copy, engines that copy, devices that are late.
+// LeaseTracker when a flip does not just leave a slot: a single copy, engines that copy, late devices.
 #include "receiver/lease_tracker_fixture.h"
 
 namespace bascule {
@@ -39,7 +39,7 @@ TEST_F(LeaseTrackerTest, OfACopyAtAFlipTheLeaseEndsWithTheFlip) {
   EXPECT_EQ(come_back().serving, 1u);
 }
 
-// Told again of what it copies just now, it has it at the gate once more.
+// It is given the version that it is copying once more, so that this is also at the gate.
 TEST_F(LeaseTrackerTest, OfACopyAtAFlipHoldsTheSlotOfOneMoreAtTheGate) {
   join(Takes::kCopyAtFlip);
   decide(copied(1, kSlot0));  // and the engine has it
@@ -70,13 +70,13 @@ TEST_F(LeaseTrackerTest, HoldsWhatALateStreamReads) {
   flip_to(local(1, kSlot0));
   const auto draining = flip_to(local(2, kSlot1), /*late=*/true);
   EXPECT_THAT(leases_.held(), UnorderedElementsAre(Holds(kSlot0, 1), Holds(kSlot1, 2)));
-  EXPECT_THAT(come_back().held.size(), 2u) << "claimed, so that word of it goes over this connection";
+  EXPECT_THAT(come_back().held.size(), 2u) << "claimed, so that its release goes over this connection";
   const LeaseTracker::Freed freed = give_back(draining);
   EXPECT_THAT(freed, Says(kSlot0, kClaimed));
   EXPECT_EQ(freed.attachment, attachment_) << "for the prepare thread";
 }
 
-// Its memory is the scheme's own: it drains from a copy of the slot that the next version came by.
+// It reads a receive buffer, and drains from a copy of the slot in which the next version came.
 TEST_F(LeaseTrackerTest, HoldsASlotWhoseLeaseGoesOn) {
   join();
   LocalVersion copy1 = local(1, kSlot0), copy2 = local(2, kSlot0);

@@ -1,4 +1,4 @@
-// LeaseTracker, and words for what happens to them in tests.
+// A LeaseTracker, and shorthands for the events in tests.
 #pragma once
 
 #include <bascule/receiver/lease_tracker.h>
@@ -32,7 +32,7 @@ class LeaseTrackerTest : public testing::Test {
   LocalVersion local(Version version, SlotId slot) const {
     return {.attachment = attachment_, .version = version, .slot = slot, .lease = slot};
   }
-  // The engine's own set, out of a slot.
+  // The engine's own set, copied from a slot.
   LocalVersion copied(Version version, SlotId slot) const {
     LocalVersion made = local(version, slot);
     made.slot = {0, 0};
@@ -45,18 +45,18 @@ class LeaseTrackerTest : public testing::Test {
   }
   // The lease has the version's number.
   void prepare(Version version, SlotId slot) { leases_.prepare(publication(version, slot), version, {0, 1, 2}); }
-  // Up to a follower's gate.
+  // Brings a version to a follower's gate.
   void offer(Version version, SlotId slot) {
     prepare(version, slot);
     EXPECT_FALSE(leases_.offer(local(version, slot), false));
   }
-  // Up to the gate.
+  // Brings a version to the gate.
   std::optional<LeaseTracker::Departing> decide(const LocalVersion& next) {
     prepare(next.version, next.lease);
     leases_.arrive();
     return leases_.decide(next, std::nullopt);
   }
-  // Up to the flip.
+  // Brings a version to the flip.
   std::optional<LeaseTracker::Departing> flip_to(const LocalVersion& next, bool late = false) {
     EXPECT_FALSE(decide(next));
     return leases_.flipped(next, late);

@@ -1,4 +1,4 @@
-// Random events by seed against what must always hold.
+// Checks the invariants under random events, by seed.
 #include "receiver/lease_tracker_world.h"
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the bookkeeping of leases got wrong at one time or another, as replays of what happened.
+// Past bugs in the bookkeeping of leases, as replays of the events.
 #include "receiver/lease_tracker_fixture.h"
 
 namespace bascule {
@@ -24,7 +24,7 @@ TEST_F(LeaseTrackerTest, ReleasesWhatWasAborted) {
   EXPECT_THAT(give_back(leases_.drop()), Says(kSlot0, 1));
 }
 
-// A sender that came back told it again of what it served, and gave that up.
+// A sender that came back sent it the version that it served again, and gave that up.
 TEST_F(LeaseTrackerTest, AnAbortOfWhatIsServedReleasesNothing) {
   join();
   flip_to(local(1, kSlot0));
@@ -41,7 +41,7 @@ TEST_F(LeaseTrackerTest, AnAbortOfWhatIsDecidedReleasesNothing) {
   EXPECT_THAT(give_back(leases_.drop()), SaysNothing());
 }
 
-// A catch-up failed and was begun again: the word about the first would end the lease of the second.
+// A catch-up failed and was begun again: the first one's release would end the second one's lease.
 TEST_F(LeaseTrackerTest, ReleasesNoSlotThatAVersionComesIn) {
   join();
   prepare(1, kSlot0);
@@ -51,7 +51,7 @@ TEST_F(LeaseTrackerTest, ReleasesNoSlotThatAVersionComesIn) {
   EXPECT_THAT(give_back(leases_.drop()), Says(kSlot0, 2));
 }
 
-// The sender takes the word of an earlier lease for one that crossed its prepare.
+// The sender assumes that the release of an earlier lease crossed its prepare.
 TEST_F(LeaseTrackerTest, ReleasesInTheNameOfTheLeaseThatItWasToldOfLast) {
   join();
   flip_to(local(1, kSlot0));
@@ -61,8 +61,8 @@ TEST_F(LeaseTrackerTest, ReleasesInTheNameOfTheLeaseThatItWasToldOfLast) {
   EXPECT_THAT(give_back(flip_to(local(3, kSlot1))), Says(kSlot0, 2));
 }
 
-// A word about the lease that it claimed crossed the prepare of another one on the same slot: the number of that was
-// given to both.
+// The release of the lease that it claimed crossed the prepare of another one on the same slot, and both releases named
+// that one's number.
 TEST_F(LeaseTrackerTest, ReleasesEachLeaseByItsOwnNumber) {
   join();
   flip_to(local(1, kSlot0));
@@ -72,7 +72,7 @@ TEST_F(LeaseTrackerTest, ReleasesEachLeaseByItsOwnNumber) {
   EXPECT_THAT(give_back(leases_.drop()), Says(kSlot0, 1));
 }
 
-// The slot is taken out of use while what was there is given back: the word was about no lease that the sender knew.
+// The slot is taken out of use while its version is given back: the release named no lease that the sender knew.
 TEST_F(LeaseTrackerTest, ReleasesASlotThatTheSenderUsesNoMore) {
   join();
   prepare(1, kSlot0);
@@ -113,14 +113,15 @@ TEST_F(LeaseTrackerTest, ClaimsWhatItServesAndWhatItWasToldToServe) {
   const LeaseTracker::Claim claim = come_back();
   EXPECT_EQ(claim.epoch, kTrackedEpoch);
   EXPECT_EQ(claim.serving, 1u);
-  EXPECT_THAT(claim.held, UnorderedElementsAre(Holds(kSlot0, 1), Holds(kSlot1, 2))) << "what came was dropped";
+  EXPECT_THAT(claim.held, UnorderedElementsAre(Holds(kSlot0, 1), Holds(kSlot1, 2)))
+      << "the incoming version was dropped";
 }
 
 TEST_F(LeaseTrackerTest, ClaimsASlotOnce) {
   join();
   decide(local(1, kSlot0));
   come_back();
-  decide(local(1, kSlot0));  // the engine has the one of before
+  decide(local(1, kSlot0));  // the engine has the previous one
   EXPECT_THAT(come_back().held, ElementsAre(Holds(kSlot0, 1)));
 }
 
@@ -199,17 +200,17 @@ TEST_F(LeaseTrackerTest, ReleasesWhatRank0PassedOver) {
   EXPECT_THAT(leases_.held(), ElementsAre(Holds(kSlot1, 2)));
 }
 
-// Its commit came behind rank 0's word for a later version: until then the lease goes on, and then it must end.
+// Its `decided` came after rank 0 chose a later version: until then the lease continues, and then it must end.
 TEST_F(LeaseTrackerTest, ReleasesWhatRank0PassedOverBeforeItsCommit) {
   join();
   offer(1, kSlot0);
   EXPECT_TRUE(leases_.offers(1));
   EXPECT_THAT(give_back(leases_.passed_over(local(1, kSlot0))), SaysNothing());
-  EXPECT_FALSE(leases_.offers(1)) << "so that its commit drops it";
+  EXPECT_FALSE(leases_.offers(1)) << "so that its `decided` drops it";
   EXPECT_THAT(give_back(leases_.drop()), Says(kSlot0, 1));
 }
 
-// What a follower had prepared before it came back lay in the slot of what it serves now.
+// A version that a follower had prepared before it came back lay in the slot of the one that it serves now.
 TEST_F(LeaseTrackerTest, ReleasesNothingThatAFollowerServes) {
   join();
   offer(2, kSlot1);
@@ -261,7 +262,7 @@ TEST_F(LeaseTrackerTest, WhatWasNotLoadedLeavesAndMayComeAgain) {
   EXPECT_FALSE(decide(local(1, kSlot0))) << "it came again, and waits at the gate";
   const std::optional<LeaseTracker::Departing> departing = leases_.not_loaded(false);
   EXPECT_EQ(leases_.served(), 0u);
-  EXPECT_THAT(give_back(departing), SaysNothing()) << "what waits at the gate is in that slot";
+  EXPECT_THAT(give_back(departing), SaysNothing()) << "the version at the gate is in that slot";
   EXPECT_FALSE(leases_.flipped(local(1, kSlot0), false));
   EXPECT_EQ(come_back().serving, 1u);
 }

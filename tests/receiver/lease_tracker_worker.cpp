@@ -1,4 +1,4 @@
-// World: the worker, whose threads do to its LeaseTracker what those of a Session do.
+// World: the worker, whose threads use its LeaseTracker as a Session's threads do.
 #include "receiver/lease_tracker_world.h"
 
 #include <algorithm>
@@ -133,7 +133,7 @@ void World::wait_for(LeaseTracker::Departing departing, std::shared_ptr<Reader> 
 void World::on_given_back(std::uint64_t number) {
   const LeaseTracker::Freed freed = tracker_.given_back(number);
   if (freed.released) {
-    EXPECT_FALSE(lost_) << "nothing is released behind a device that is lost";
+    EXPECT_FALSE(lost_) << "nothing is released after its device is lost";
     for (const SlotId slot : leases_of(readers())) EXPECT_NE(slot, freed.released->slot) << "released while read";
     say([this, released = *freed.released, meant = meant_[freed.released->slot]] { on_released(released, meant); });
   }
@@ -146,7 +146,7 @@ void World::on_given_back(std::uint64_t number) {
 bool World::prepare(const Publication& publication, Prepared& prepared) {
   prepared.local.attachment = attachment_;
   SlotId memory = publication.slot;
-  if (kind_.own_memory) {  // the copy that it is in already, or another
+  if (kind_.own_memory) {  // its present copy, or another
     const auto known = copies_.find({publication.slot, publication.version});
     memory = {publication.slot.epoch, known != copies_.end() ? known->second : kOwnMemory + next_copy_++};
     copies_[{publication.slot, publication.version}] = memory.index;

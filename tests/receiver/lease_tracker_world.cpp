@@ -76,7 +76,7 @@ std::set<SlotId> World::leased() const {
   std::set<SlotId> slots;
   for (const auto& [slot, lease] : leases_) slots.insert(slot);
   for (const SlotId slot : held())
-    if (slot.epoch != epoch_) slots.insert(slot);  // this sender knows nothing of those
+    if (slot.epoch != epoch_) slots.insert(slot);  // this sender does not know them
   return slots;
 }
 
@@ -86,7 +86,7 @@ void World::sender_acts() {
   if (lost_) return;
   if (!connected_) return connect();
   if (round_) return one_in(40) ? abort_round() : finish_round();
-  if (unanswered_) return;  // who makes no token for long is evicted
+  if (unanswered_) return;  // a worker that makes no token for long is evicted
   if (published_ && serving_ < published_->version && !releasing_.contains({epoch_, published_->slot}))
     return begin(*published_);
   if (one_in(6)) {  // a slot is taken out of use, and another made
@@ -133,7 +133,7 @@ void World::on_released(const Released& released, LeaseNumber meant) {
   const auto lease = leases_.find(released.slot);
   ASSERT_TRUE(lease != leases_.end()) << "slot " << released.slot.index << " was released twice";
   EXPECT_EQ(released.lease == lease->second.told, meant == lease->second.meant)
-      << "it would be taken for the word of another lease";
+      << "it would be taken for another lease's release";
   if (meant != lease->second.meant) return;
   leases_.erase(lease);
   releasing_.erase(released.slot);

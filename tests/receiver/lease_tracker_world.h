@@ -1,5 +1,5 @@
-// A worker's bookkeeping of leases in a world that is random by its seed. The world is the sender, the engine, its
-// device and the prepare thread; each of them does what it may, in any order, and words cross on the wire.
+// A worker's bookkeeping of leases in a world that its seed makes random. The world is the sender, the engine, its
+// device and the prepare thread; each does what it may, in any order, and messages cross on the wire.
 #pragma once
 
 #include <bascule/receiver/lease_tracker.h>
@@ -28,8 +28,8 @@ struct Kind {
   std::string name;
   Takes takes = Takes::kInPlace;
   bool follower = false;
-  bool own_memory = false;  // versions are read in copies that the scheme has here, not in slots
-  bool device = false;      // whose stream may be late
+  bool own_memory = false;  // versions are read in the scheme's receive buffers, not in slots
+  bool device = false;      // its stream may be late
 };
 
 // A version that the engine, its device or the gate may read.
@@ -45,7 +45,7 @@ class World {
 
   void step();
 
-  // What is under way comes to its end, and nothing new begins: each lease is held by something, or was released once.
+  // Ends everything under way and begins nothing new: each lease is then held by something, or was released once.
   void settle();
 
   void check();
@@ -75,11 +75,11 @@ class World {
 
   void sender_acts();
   void begin(Round round);
-  // As far as the worker's answers allow.
+  // Advances as far as the worker's answers allow.
   void finish_round();
   void abort_round();
-  // `meant`: the lease that the worker knew of. Another one is there if its prepare crossed the word; the sender is to
-  // know that by the word alone.
+  // `meant`: the lease that the worker knew. There is another one if its prepare crossed the message; the sender must
+  // tell that from the message alone.
   void on_released(const Released& released, LeaseNumber meant);
 
   void connect();
@@ -134,7 +134,7 @@ class World {
   LeaseTracker tracker_;
   FlipGate gate_;
   std::shared_ptr<Prepared> prepared_;
-  std::map<SlotId, LeaseNumber> meant_;  // the leases that the worker knows of
+  std::map<SlotId, LeaseNumber> meant_;  // the leases that the worker knows
   std::deque<std::function<void()>> to_worker_, to_sender_, jobs_, posts_;
   bool lost_ = false, looking_ = false, cut_ = false;
 
@@ -145,11 +145,11 @@ class World {
   std::uint32_t next_slot_ = 3;
   struct Lease {
     LeaseNumber told = 0;   // to the worker; 0: it claimed this one
-    LeaseNumber meant = 0;  // unlike that of any other
+    LeaseNumber meant = 0;  // unique
   };
   std::map<SlotId, Lease> leases_;
   LeaseNumber last_lease_ = 0;
-  std::set<SlotId> releasing_;  // of versions that were aborted
+  std::set<SlotId> releasing_;  // of aborted versions
   std::optional<Round> round_, published_;
   bool connected_ = false, unanswered_ = false;
 

@@ -1,4 +1,4 @@
-// A worker whose device is lost to its process, seen from the wire: it says so once, lets go, and stays away.
+// A worker whose process has lost its device, seen from the wire: it reports that once, lets go, and stays away.
 #include "receiver/device_wire.h"  // first: see there
 
 #include <atomic>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 class LostDevice : public test::DeviceWire {
  protected:
-  // The end of every test: what it says, and what it is from then on.
+  // The end of every test: what it reports, and its state afterwards.
   void expect_the_end() {
     Message said = sender_.next();
     while (std::holds_alternative<Heartbeat>(said) || std::holds_alternative<Ack>(said)) said = sender_.next();
@@ -67,7 +67,7 @@ TEST_F(LostDevice, AtTheCopyOfAFlip) {
   expect_the_end();
 }
 
-// `failed` would abort the version for everybody.
+// `failed` would abort the version for all workers.
 TEST_F(LostDevice, WhileAVersionIsPreparedFailsItForNobodyElse) {
   join("digest=always", Apply::kCommit);
   come_back();
@@ -105,7 +105,7 @@ TEST_F(LostDevice, BeforeTheSendersMemoryIsReached) {
   expect_the_end();
 }
 
-// Its sender is gone when it notices: there is nobody to tell, and it looks for nobody.
+// Its sender is gone when it notices: there is no one to tell, and it looks for no sender.
 TEST_F(LostDevice, WithoutASender) {
   join();
   come_back();
@@ -119,7 +119,7 @@ TEST_F(LostDevice, WithoutASender) {
   wait_until_lease_ended();
 }
 
-// Nothing is lost: the version that it serves stays, and the next one mends it.
+// Nothing is lost: the version that it serves stays, and the next one cures it.
 TEST_F(LostDevice, IsNotAStreamThatCannotBeMarked) {
   join();
   come_back();
@@ -131,7 +131,7 @@ TEST_F(LostDevice, IsNotAStreamThatCannotBeMarked) {
   EXPECT_TRUE(failed.poisoned);
   EXPECT_FALSE(failed.changed);
   EXPECT_EQ(failed.version, 1u);
-  bool says_why = false, gives_back = false;  // its threads say it in either order
+  bool says_why = false, gives_back = false;  // its threads report in either order
   while (!says_why || !gives_back) {
     const Message said = sender_.next();
     if (const auto* const poisoned = std::get_if<Poisoned>(&said)) {
@@ -146,13 +146,13 @@ TEST_F(LostDevice, IsNotAStreamThatCannotBeMarked) {
   }
   const Hello hello = come_back();
   EXPECT_EQ(hello.serving, 1u);
-  ASSERT_EQ(hello.held.size(), 1u) << "and it reads on in its slot";
+  ASSERT_EQ(hello.held.size(), 1u) << "and it still reads its slot";
   EXPECT_EQ(hello.held[0].slot, (SlotId{test::kEpoch, 0}));
   publish(3, 1);
   EXPECT_EQ(mend().version, 3u);
 }
 
-// It holds the slots that it read in, and everybody else is served on.
+// It holds the slots that it read, and sends to the others continue.
 TEST(LostDeviceAmongOthers, KeepsNobodyFromAVersion) {
   FakeDevice& device = FakeDevice::instance();
   device.renew();

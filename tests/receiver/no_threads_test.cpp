@@ -1,5 +1,5 @@
-// A process that may have no more threads, as under `ulimit -v`: each end says so, at whichever of its threads that is,
-// and the process lives.
+// A process that cannot start another thread, as under `ulimit -v`: each end reports it, whichever thread is missing,
+// and the process survives.
 #include <gmock/gmock.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// What `call` comes to in a process that may map so many bytes more, and has some in hand.
+// The result of `call` in a process that may map `bytes` more, and has some in reserve.
 std::string with_room_for(std::uint64_t bytes, const std::function<absl::Status()>& call) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return "no pipe";
@@ -60,7 +60,7 @@ class NoThreads : public testing::Test {
     GTEST_SKIP() << "a sanitizer maps more than any limit";
 #endif
   }
-  // From none to more than it needs, a thread at a time.
+  // Allows no thread at first, then one more each time, up to more than it needs.
   static void expect_errors(const std::function<absl::Status()>& call) {
     constexpr std::uint64_t kStack = 9u << 20;
     int refused = 0;

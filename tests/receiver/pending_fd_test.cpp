@@ -67,8 +67,8 @@ TEST_F(PendingFd, IsReadableWhenAVersionWaits) {
     while (!receiver_->commit().changed) ASSERT_TRUE(rings(*descriptor));
     finish();
     EXPECT_EQ(receiver_->status().version, version);
-    EXPECT_FALSE(receiver_->commit().changed);  // the bell may have rung behind the flip
-    EXPECT_FALSE(rings(*descriptor, absl::Milliseconds(5))) << "each commit() reads it empty";
+    EXPECT_FALSE(receiver_->commit().changed);  // the bell may have rung after the flip
+    EXPECT_FALSE(rings(*descriptor, absl::Milliseconds(5))) << "each commit() drains it";
   }
 }
 

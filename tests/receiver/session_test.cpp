@@ -1,4 +1,4 @@
-// A worker and a sender that comes back, seen from the wire: the test is the sender.
+// A worker and a sender that comes back, seen from the wire; the test is the sender.
 #include "receiver/wire_sender.h"  // first: see there
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using test::patience;
 
 class SessionTest : public testing::Test {
  protected:
-  // Rank `rank` of `ranks`; alone where it is one.
+  // Joins as rank `rank` of `ranks`; without a group if there is one.
   void join(std::uint32_t rank = 0, std::uint32_t ranks = 1) {
     auto made = Receiver::connect({.endpoint = "fake://" + folder_.path().string() + endpoint_options_,
                                    .worker = "a",
@@ -37,7 +37,7 @@ class SessionTest : public testing::Test {
                                    .scheme = &scheme_});
     ASSERT_THAT(made, IsOk());
     receiver_.emplace(*std::move(made));
-    EXPECT_FALSE(receiver_->commit().changed);  // it looks for a sender from now on
+    EXPECT_FALSE(receiver_->commit().changed);  // it begins to look for a sender
   }
 
   void welcome() {
@@ -61,7 +61,7 @@ class SessionTest : public testing::Test {
     prepare(version, slot);
     EXPECT_EQ(sender_.expect<Ready>().version, version);
   }
-  // Up to its seal.
+  // Sends everything up to `sealed`.
   void write(Version version, std::uint32_t slot) {
     tell(version, slot);
     seal(version, slot);
@@ -87,7 +87,7 @@ class SessionTest : public testing::Test {
     while (std::holds_alternative<Heartbeat>(said) || std::holds_alternative<PassedOver>(said)) said = sender_.next();
     return said;
   }
-  // Both ends of a connection that was lost.
+  // Loses the connection, and takes the worker's next hello.
   Hello come_back() {
     Hello hello = sender_.greeted();
     welcome();
@@ -117,7 +117,7 @@ TEST_F(SessionTest, LeavesASenderOfAnotherDigestAndSaysSo) {
   EXPECT_THAT(receiver_->wait_ready(patience()).message(), testing::HasSubstr(says));
 }
 
-// What it released when it was welcomed, and had not been told of a version yet, is not all that there is.
+// It releases a slot after the welcome, before any prepare, and must not unmap it: the sender still uses it.
 TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
   join();
   EXPECT_EQ(sender_.greeted().worker, "a");
@@ -132,7 +132,7 @@ TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
   const Hello again = sender_.greeted();
   EXPECT_EQ(again.serving, 1u);
   EXPECT_EQ(again.held.size(), 2u);
-  flip_to(2);  // what it lets go of by that stands behind what hangs
+  flip_to(2);  // its release is queued after the job that hangs
   welcome();
   for (const Deadline deadline(patience()); !receiver_->status().attached && !deadline.passed();)
     std::this_thread::yield();
@@ -142,14 +142,14 @@ TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
   flip_to(3);
 }
 
-// The sender was lost before the engine yielded: nobody wrote what it reads.
+// The sender was lost before the engine yielded, so nothing was written.
 TEST_F(SessionTest, OfASingleCopyReadsOnWhereItHadNotYielded) {
   join();
   come_back();
   publish(1, 0);
   flip_to(1);
   prepare(2, 0, {0});
-  sender_.say(Sealed{.version = 1, .digest = std::nullopt});  // passed over; heard behind the prepare
+  sender_.say(Sealed{.version = 1, .digest = std::nullopt});  // passed over; received after the prepare
   come_back();
   EXPECT_EQ(receiver_->status().state, ReceiverState::kServing);
   const Flip flip = receiver_->commit();
@@ -157,7 +157,7 @@ TEST_F(SessionTest, OfASingleCopyReadsOnWhereItHadNotYielded) {
   EXPECT_EQ(flip.version, 1u);
 }
 
-// What it had prepared before it came back lay in the slot of what it serves now.
+// A version that it had prepared before it came back lay in the slot of the one that it serves now.
 TEST_F(SessionTest, AFollowerLetsGoOfNothingThatItServes) {
   join(1, 2);
   come_back();
@@ -168,12 +168,12 @@ TEST_F(SessionTest, AFollowerLetsGoOfNothingThatItServes) {
   EXPECT_EQ(come_back().held.size(), 2u);
   publish(4, 1);
   flip_to(4);
-  const Message said = next_but<Ack>();  // there may be one more: that it was ahead of the commit
+  const Message said = next_but<Ack>();  // there may be one more ack, for being ahead of `decided`
   ASSERT_TRUE(std::holds_alternative<Released>(said)) << "found " << name_of(said);
   EXPECT_EQ(std::get<Released>(said).slot, (SlotId{test::kEpoch, 0}));
 }
 
-// Whatever its sender promised: engines are not taken back to older weights, nor to others under the same number.
+// Whatever the sender promised: engines never go back to older weights, nor to others under the same number.
 TEST_F(SessionTest, TakesNoOlderVersion) {
   join();
   come_back();
@@ -203,11 +203,11 @@ TEST_F(SessionTest, TakesNoSenderOfAnOlderEpoch) {
   EXPECT_EQ(receiver_->status().state, ReceiverState::kServing);
 }
 
-// The sender that had listened there was killed, and something keeps its socket open: nobody will ever answer.
+// The sender that listened there was killed, and another process keeps its socket open: no one will ever answer.
 TEST_F(SessionTest, GivesUpAListenerThatNeverAnswers) {
   endpoint_options_ = "?heartbeat=20ms&suspect_after=300ms";
   join();
-  sender_.greeted();  // and says nothing
+  sender_.greeted();  // and does not answer
   EXPECT_EQ(sender_.greeted(/*hangs_up=*/false).worker, "a") << "it tried again by itself";
 }
 
@@ -225,7 +225,7 @@ TEST_F(SessionTest, SaysOnceThatItsEndpointIsGone) {
               testing::HasSubstr("control.sock was removed: this worker stays connected"));
 }
 
-// The next flip took it for an error of the version before, and cleared it.
+// The next flip took it for an error of the previous version, and cleared it.
 TEST_F(SessionTest, SaysThatItsEndpointIsGoneUntilItIsBack) {
   endpoint_options_ = "?heartbeat=10ms&suspect_after=60s";
   join();
@@ -258,7 +258,7 @@ TEST_F(SessionTest, SaysThatItsEndpointIsGoneUntilItIsBack) {
   EXPECT_THAT(receiver_->status().error, IsOk());
 }
 
-// It was told again of what rank 0 had it flip to meanwhile.
+// It was sent a version again to which rank 0 had it flip meanwhile.
 TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   join(1, 2);
   come_back();
@@ -274,7 +274,7 @@ TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   EXPECT_TRUE(std::holds_alternative<Ack>(said)) << "found " << name_of(said);
 }
 
-// It had not prepared yet what it was told again: the sender waits for that all the same.
+// It had not yet prepared the version that it was sent again: the sender still waits for that.
 TEST_F(SessionTest, AFollowerPreparesWhatItIsAheadOf) {
   join(1, 2);
   come_back();

@@ -1,4 +1,4 @@
-// bascule-status, run as a program, and an endpoint for it to look at.
+// bascule-status, run as a program, and an endpoint for it to observe.
 #pragma once
 
 #include <bascule/receiver/status.h>
@@ -57,7 +57,7 @@ class StatusTest : public testing::Test {
     return cat(scheme, "://", folder_.path().string(), "/e?heartbeat=50ms", options.empty() ? "" : "&", options);
   }
   std::string folder() const { return (folder_.path() / "e").string(); }
-  // A sender in this process, with what a test does to it by hand.
+  // Starts a sender in this process.
   void listen(const std::string& endpoint) {
     absl::StatusOr<Sender> made =
         Sender::listen({.endpoint = endpoint, .threads = 1, .scheme = is_fake(endpoint) ? &fake_ : nullptr});
@@ -74,14 +74,14 @@ class StatusTest : public testing::Test {
     worker->tell("run");
     return worker;
   }
-  // Looks until `done`; the last observation.
+  // Observes until `done`; returns the last observation.
   Observation look_until(const std::string& endpoint, const std::function<bool(const Observation&)>& done) {
     for (const Deadline deadline(patience()); !deadline.passed();) {
       absl::StatusOr<Observation> seen = look(endpoint);
       EXPECT_THAT(seen, IsOk());
       if (!seen.ok() || done(*seen)) return seen.value_or(Observation());
     }
-    ADD_FAILURE() << "it never came to that";
+    ADD_FAILURE() << "that never happened";
     return {};
   }
 

@@ -1,4 +1,4 @@
-// What bascule-status says of versions that a scheme keeps, with no sender alive.
+// What bascule-status reports about versions that a scheme keeps, without a sender.
 #include "receiver/status_fixture.h"
 
 #include <cstdint>
@@ -17,7 +17,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Two versions: the newest, whose bytes are as told, and an older one.
+// Two versions: the newest, whose bytes the test chooses, and an older one.
 class Kept final : public ReceiverTransport, public KeptVersions {
  public:
   explicit Kept(bool spoilt) {
@@ -102,7 +102,7 @@ TEST_F(StatusTest, WithoutASenderItVerifiesWhatASchemeKeeps) {
   }
 }
 
-// Nobody answered, and yet somebody writes there: what was read is of no version.
+// No sender answered, and yet a process writes there: the bytes read belong to no version.
 TEST_F(StatusTest, ThatAFileChangedWhileItWasReadIsAnAnswer) {
   int looks = 0;
   const Scheme keeps{.name = "keeps",

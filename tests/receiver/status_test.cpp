@@ -1,4 +1,4 @@
-// bascule-status at endpoints of real processes, and the library behind it where a fault must be injected.
+// bascule-status at endpoints of real processes, and its library if a fault must be injected.
 #include "receiver/status_fixture.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST_F(StatusTest, ShowsWhoServesWhatAndVerifiesIt) {
   trainer.send_until(2);
   const Sent sent = trainer.tell("send");
 
-  look_until(url("shm"), [](const Observation& now) {  // they say that they released the older a moment after the ack
+  look_until(url("shm"), [](const Observation& now) {  // they release the older version a moment after the ack
     return std::ranges::all_of(now.status.workers, [](const auto& worker) { return worker.leases.size() == 1; });
   });
 
@@ -72,7 +72,7 @@ TEST_F(StatusTest, ShowsWhoServesWhatAndVerifiesIt) {
     EXPECT_EQ(slot["holders"], newest ? json({"engine-0", "engine-1"}) : json::array());
   }
 
-  // The folder alone says as much; and the page for a person names the same.
+  // The folder alone gives the same; and the page for a person names the same.
   EXPECT_EQ(run_json(folder()), page);
   const Ran text = run(folder());
   EXPECT_EQ(text.exit_status, 0);
@@ -123,10 +123,10 @@ TEST_F(StatusTest, AWriterThatNeverPausesRaisesNoFalseAlarm) {
       }
     }
   }
-  EXPECT_EQ(a->report().wrong, "") << "and nobody who reads was disturbed";
+  EXPECT_EQ(a->report().wrong, "") << "and no reader was disturbed";
 }
 
-// The receiver's end of a scheme, with something done before each slot is read.
+// The receiver's end of a scheme, with a hook before each read of a slot.
 class Interrupted final : public ReceiverTransport {
  public:
   Interrupted(std::unique_ptr<ReceiverTransport> inner, std::function<void()> before)
@@ -145,7 +145,7 @@ class Interrupted final : public ReceiverTransport {
 
 class InterruptedLook : public StatusTest {
  protected:
-  // Looks, and does `before` before each time that a slot is read.
+  // Observes, and calls `before` before each read of a slot.
   Observation look_while(const std::function<void()>& before) {
     Scheme interrupted = fake_;
     interrupted.make_receiver = [&](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {

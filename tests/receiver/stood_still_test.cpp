@@ -1,5 +1,5 @@
-// A receiver whose I/O thread stood still: what its sender said in time waits in the socket, and is read before the
-// sender is judged by it.
+// A receiver whose I/O thread stood still: messages that its sender sent in time wait in the socket, and are read
+// before the sender is judged.
 #include "receiver/wire_sender.h"  // first: see there
 
 #include <gmock/gmock.h>
@@ -20,8 +20,8 @@ namespace {
 
 using test::IsOk;
 
-// Two stalls: while the first lasts, the heartbeat timer comes due beside the word that makes the second, and stands
-// behind it.
+// Two stalls: during the first, the heartbeat timer comes due together with the message that causes the second, and is
+// queued after it.
 TEST(StoodStill, AReceiverReadsWhatIsQueuedBeforeItLeaves) {
   const test::TempFolder folder;
   test::FakeFaults faults;
@@ -55,7 +55,7 @@ TEST(StoodStill, AReceiverReadsWhatIsQueuedBeforeItLeaves) {
        std::this_thread::sleep_for(std::chrono::milliseconds(50)))
     sender.say(Heartbeat{});
   EXPECT_EQ(aborts, 2);
-  // It is there still: what comes next is an answer, and no end of the connection.
+  // It is still there: an answer comes next, and not the end of the connection.
   sender.say(Prepare{.version = 2,
                      .slot = {test::kEpoch, 0},
                      .lease = 2,

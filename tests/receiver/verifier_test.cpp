@@ -15,7 +15,7 @@ using test::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A version that was sealed as it should be; each test spoils one thing.
+// A correctly sealed version; each test spoils one thing.
 class Verify : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// A sender whose every message is the test's.
+// A sender whose messages all come from the test.
 #pragma once
 
 #include "support/wire_end.h"  // first: see there
@@ -15,7 +15,7 @@ class WireSender : public WireEnd {
   explicit WireSender(const std::filesystem::path& folder)
       : acceptor_(io_, Protocol::endpoint((folder / "control.sock").string())) {}
 
-  // Hangs up, and waits for the next worker's hello; the test fails where none comes for long.
+  // Hangs up, and waits for the next worker's hello; the test fails if none comes for long.
   Hello greeted(bool hangs_up = true) {
     if (hangs_up) hang_up();
     std::optional<Protocol::socket> socket;

@@ -54,7 +54,7 @@ class BackgroundCopies : public testing::Test {
     ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&read_), kTensorBytes), cudaSuccess);
   }
   void TearDown() override {
-    passed_ = true;  // where a test ended before let_pass()
+    passed_ = true;  // if a test ended before let_pass()
     passed_.notify_all();
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
     (void)cudaFreeHost(read_);
@@ -85,7 +85,7 @@ class BackgroundCopies : public testing::Test {
     for (const Deadline deadline(patience()); now.version < version && !deadline.passed();) now = receiver.commit();
     ASSERT_EQ(now.version, version);
   }
-  // A pass of the engine that is under way until let_pass(), and then reads.
+  // A pass of the engine that runs until let_pass(), and then reads.
   void begin_pass(const DeviceBytes& tensors) {
     passed_ = false;
     const auto wait = [](void* passed) { static_cast<std::atomic<bool>*>(passed)->wait(false); };
@@ -113,7 +113,7 @@ TEST_F(BackgroundCopies, LeaveTheFirstTensorsToThePassBeforeTheFirstFlip) {
   ASSERT_THAT(sender.wait_for_workers(1, patience()), IsOk());
   begin_send(sender, 0x11);
   ASSERT_THAT(receiver.wait_ready(patience()), IsOk());
-  begin_pass(tensors);  // over what the engine began with
+  begin_pass(tensors);  // over the initial values
   flip_to(receiver, 1);
   ASSERT_THAT(sender.wait_async(patience()), IsOk());
   begin_send(sender, 0x22);  // goes to those tensors
@@ -154,7 +154,7 @@ TEST_F(BackgroundCopies, OfAVersionFoundWithoutASenderWaitForThePassToo) {
   boundaries.join();
 }
 
-// Equal segments, and slots of two sizes: what a plan digests is all of the slot.
+// Equal segments, and slots of two sizes: a plan digests the whole slot.
 TEST(DeviceCopier, FollowsALayoutThatGrowsBehindItsTensors) {
   BASCULE_NEEDS_GPUS(1);
   const DeviceBytes tensors;

@@ -1,4 +1,4 @@
-// DeviceCopies over shm's own slots.
+// DeviceCopies over shm's slots.
 #include <bascule/receiver/device_copies.h>
 
 #include <cuda_runtime_api.h>
@@ -70,7 +70,7 @@ class DeviceCopiesTest : public testing::Test {
   std::optional<DeviceCopies> copies_;
 };
 
-// What was followed is on the device before the version is sealed: it does not see what is written there afterwards.
+// Bytes copied behind the writer are on the device before the version is sealed: later writes do not reach them.
 TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
   write(0, 0, 2 * kHostPieceBytes, 1);
   std::vector<std::byte> expected = bytes_of(0U);
@@ -84,7 +84,7 @@ TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
   ASSERT_THAT(view, IsOk());
   EXPECT_EQ(view->device, 0);
   EXPECT_TRUE(bytes_of(*view) == expected);
-  EXPECT_EQ(view->digest, digest_of(expected)) << "of what came, not of what was written later";
+  EXPECT_EQ(view->digest, digest_of(expected)) << "of the copied bytes, not of later writes";
 }
 
 TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
@@ -99,14 +99,14 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   ASSERT_THAT(three, IsOk());
   EXPECT_NE(one->slot, three->slot);
   EXPECT_TRUE(bytes_of(*three) == bytes_of(1U));
-  EXPECT_EQ(three->digest, digest_of(bytes_of(1U))) << "nothing is left of the one that was aborted";
+  EXPECT_EQ(three->digest, digest_of(bytes_of(1U))) << "nothing is left of the aborted one";
   write(0, 0, kBytes, 4);
   const absl::StatusOr<SlotView> four = copies_->prepare(publication(4, 0), deadline_);  // more than it keeps
   ASSERT_THAT(four, IsOk());
   EXPECT_TRUE(bytes_of(*one) == first);
   const absl::StatusOr<SlotView> again = copies_->prepare(publication(3, 1), deadline_);
   ASSERT_THAT(again, IsOk());
-  EXPECT_EQ(again->slot, three->slot) << "told again of what it has";
+  EXPECT_EQ(again->slot, three->slot) << "given the version that it has";
   for (const SlotView* view : {&*one, &*three, &*four}) copies_->end_read(view->slot);
   write(1, 0, kBytes, 5);
   const absl::StatusOr<SlotView> five = copies_->prepare(publication(5, 1), deadline_);
@@ -114,7 +114,7 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   EXPECT_TRUE(bytes_of(*five) == bytes_of(1U));
 }
 
-// A version that is told again begins anew where another one was begun meanwhile: the digest is of one at a time.
+// A version that comes again starts over if another one was begun meanwhile: only one is digested at a time.
 TEST_F(DeviceCopiesTest, ThatWereLeftForAnotherVersionBeginAnew) {
   write(0, 0, kBytes, 1);
   write(1, 0, kBytes, 2);
