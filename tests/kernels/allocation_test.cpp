@@ -16,13 +16,13 @@ namespace {
 std::atomic<std::size_t> allocations{0};
 }  // namespace
 
-// Not inlined: GCC would see malloc and free on one side alone and warn of a mismatch.
+// Not inlined: GCC would see malloc and free on only one side and warn about a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-// std::stable_sort asks this way; a sanitizer would pair its own with the delete below.
+// std::stable_sort allocates this way; a sanitizer would pair its own operator with the delete below.
 [[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(size);

@@ -1,4 +1,4 @@
-// A slot of random bytes, random boxes out of its tensors, and the plainest unpack there could be.
+// A slot of random bytes, random boxes of its tensors, and a naive unpack.
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,8 @@ struct Boxes {
     return added;
   }
 
-  // Reads elements [begin, begin + extent) of each dimension into a tensor of its own, whose dimensions lie in memory
-  // in the order `memory_order` (outermost first), each `gap` elements wider than need be, `shift` bytes off a cache
-  // line.
+  // Reads elements [begin, begin + extent) of each dimension into a new tensor, whose dimensions lie in memory in the
+  // order `memory_order` (outermost first), each `gap` elements wider than necessary, `shift` bytes off a cache line.
   void read(const InSlot& from, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& extent,
             DType to, const std::vector<std::size_t>& memory_order, std::int64_t gap, std::size_t shift) {
     Segment segment;
@@ -66,7 +65,7 @@ struct Boxes {
     }
     segment.slot_offset = from.offset + static_cast<std::uint64_t>(first) * size_of(from.dtype);
     segment.tensor_offset = shift % 3;
-    // Beyond a cache line, so that the address can be chosen.
+    // A cache line more, so that the address can be chosen.
     storages.emplace_back(static_cast<std::size_t>(stride) * size_of(to) + shift + 192, kUntouched);
     const auto address = reinterpret_cast<std::uintptr_t>(storages.back().data());
     shifts.push_back((64 - address % 64) % 64 + shift);
@@ -85,7 +84,7 @@ struct Boxes {
   }
 };
 
-// Element by element, in C order: what the storages hold afterwards.
+// The storages' content afterwards, element by element in C order.
 inline std::vector<std::vector<std::byte>> naive_unpack(const Boxes& boxes) {
   std::vector<std::vector<std::byte>> storages = boxes.storages;
   for (const Segment& segment : boxes.segments) {

@@ -1,5 +1,5 @@
-// A slot of small whole numbers that is changed, digested and restored, thousands of times a second: only the tiles
-// that a change touches are digested anew.
+// A slot of small whole numbers that is changed, digested and restored thousands of times per second: only tiles that a
+// change touches are digested again.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline std::uint64_t bits_of(int number, DType dtype) {
   }
 }
 
-// In one call: == of vectors of std::byte goes byte by byte.
+// In one call: == of vectors of std::byte compares byte by byte.
 inline bool are_equal(const std::vector<std::byte>& one, const std::vector<std::byte>& other) {
   return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
 }

@@ -1,5 +1,4 @@
-// Casts against an oracle that knows nothing of bits: it decodes by arithmetic and looks for the nearest
-// value.
+// Casts against an oracle that decodes by arithmetic instead of bits and searches for the nearest value.
 #include <bascule/kernels/cast.h>
 
 #include <gtest/gtest.h>
@@ -43,8 +42,8 @@ double decode(const Format& format, std::uint64_t bits) {
   return sign * std::ldexp(static_cast<double>(whole), std::max(field, 1) - format.bias() - format.mantissa_bits);
 }
 
-// Nearest, ties to the even pattern. Patterns are ordered as their values are, so a search by halves finds
-// the two neighbours; what would come after the last finite value stands where infinity does.
+// The nearest pattern, ties to the even one. Patterns have the order of their values, so a binary search finds the two
+// neighbours; infinity takes the place of the value after the last finite one.
 std::uint64_t encode(const Format& format, double value) {
   if (std::isnan(value)) return format.nan();
   const std::uint64_t sign = std::signbit(value) ? format.sign() : 0;
@@ -65,8 +64,7 @@ std::uint64_t encode(const Format& format, double value) {
   return sign | (up ? above : below);
 }
 
-// Patterns of `from` that lie where casts to `to` change: its values, the middles between them, and their
-// neighbours.
+// Patterns of `from` at which casts to `to` change: the values of `to`, the middles between them, and their neighbours.
 void add_edges(const Format& from, const Format& to, std::vector<std::uint64_t>& patterns) {
   const auto add_around = [&](double value) {
     const std::uint64_t bits = encode(from, value);

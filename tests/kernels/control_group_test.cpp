@@ -1,4 +1,4 @@
-// Control groups as files in a folder: what the kernel shows of them on machines of several kinds.
+// Control groups as files in a folder, as the kernel shows them on several kinds of machines.
 #include <bascule/kernels/control_group.h>
 
 #include <gmock/gmock.h>
@@ -43,9 +43,9 @@ TEST_F(ControlGroup, Version2IsLimitedByItsGroupAndByThoseAroundIt) {
   EXPECT_THAT(limits().memory_left_bytes, Optional(Eq(300u)));
 
   write("/sys/fs/cgroup/outer.slice/inner.scope/memory.stat", "anon 500\ninactive_file 200\n");
-  EXPECT_THAT(limits().memory_left_bytes, Optional(Eq(500u))) << "file caches go where memory is wanted";
+  EXPECT_THAT(limits().memory_left_bytes, Optional(Eq(500u))) << "file caches can be freed";
   write("/sys/fs/cgroup/outer.slice/memory.max", "1100\n");
-  EXPECT_THAT(limits().memory_left_bytes, Optional(Eq(101u))) << "the tightest of them";
+  EXPECT_THAT(limits().memory_left_bytes, Optional(Eq(101u))) << "the tightest group's";
 }
 
 TEST_F(ControlGroup, Version1HasAFolderForEachController) {

@@ -1,6 +1,5 @@
-// Families of structured changes: what random bytes never try. Of each family thousands of changed slots, which must
-// all differ in both halves of their digests: pairs of them are compared, as well as each with the slot before the
-// change.
+// Families of structured changes, which random bytes never try. The digests of each family's thousands of changed slots
+// must all differ in both halves, from each other and from the slot before the change.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +16,7 @@ constexpr std::size_t kTiles = 4;
 
 struct Content {
   const char* name;
-  // Of row `row` and column `column`, of `columns`.
+  // The value at row `row` and column `column` of `columns`.
   std::function<int(std::size_t row, std::size_t column, std::size_t columns)> at;
 };
 
@@ -35,11 +34,11 @@ const std::vector<Content>& contents() {
   return all;
 }
 
-// A change of the canvas; `row` is a row's bytes.
+// A change of the canvas; `row` is the number of bytes in a row.
 struct Family {
   const char* name;
   std::function<void(Canvas&, std::size_t row, std::mt19937_64&)> change;
-  std::size_t share = 1;  // one in so many as of others: the change touches every tile
+  std::size_t share = 1;  // divides the number of changes: each touches every tile
 };
 
 // Two different numbers below `count`.
@@ -156,7 +155,7 @@ class DigestOfFamilies : public testing::TestWithParam<Case> {};
 
 TEST_P(DigestOfFamilies, SeesEveryChange) {
   const Content& content = contents()[GetParam().content];
-  constexpr std::size_t kChanges = kIsInstrumented ? 8 : 100;  // of each family and row
+  constexpr std::size_t kChanges = kIsInstrumented ? 8 : 100;  // per family and row
   std::size_t pairs = 0;
   for (const std::size_t row : {std::size_t{64}, std::size_t{512}, std::size_t{4096}, std::size_t{8192}}) {
     const std::size_t columns = row / size_of(GetParam().dtype);
@@ -177,11 +176,11 @@ TEST_P(DigestOfFamilies, SeesEveryChange) {
       for (std::size_t i = 0; i < (kChanges + family.share - 1) / family.share; ++i) {
         make(&family, i);
         const Digest digest = canvas.digest();
-        if (digest == seen[0].digest && canvas.is_original()) continue;  // two rows of zeros exchanged, say
+        if (digest == seen[0].digest && canvas.is_original()) continue;  // for example two rows of zeros exchanged
         seen.push_back({digest, &family, i});
       }
     }
-    // Each half of its own: the chance that two of them are equal is that of 64 bits.
+    // Each half is compared separately: two are equal with a chance of 2^-64.
     for (const auto half : {&Digest::low, &Digest::high}) {
       std::sort(seen.begin(), seen.end(),
                 [&](const Seen& a, const Seen& b) { return a.digest.*half < b.digest.*half; });
@@ -191,7 +190,7 @@ TEST_P(DigestOfFamilies, SeesEveryChange) {
         make(one.family, one.seed);
         const std::vector<std::byte> bytes = canvas.now();
         make(other.family, other.seed);
-        if (are_equal(bytes, canvas.now())) continue;  // as two changes may come to the same
+        if (are_equal(bytes, canvas.now())) continue;  // since two changes may have the same result
         const auto name = [](const Seen& of) { return of.family == nullptr ? "the original" : of.family->name; };
         ADD_FAILURE() << "rows of " << row << " bytes: " << name(one) << " (" << one.seed << ") and " << name(other)
                       << " (" << other.seed << ") have the digests " << to_hex(one.digest) << " and "

@@ -36,7 +36,8 @@ TEST(DigestKeys, AreThoseOfTheDocument) {
   EXPECT_EQ(kDigestKeys.second()[511], 0x54238caebf32828c);
 }
 
-// The premise of the proofs in docs/design/digest.md: no half occurs twice, so that in no place the two sums share one.
+// The premise of the proofs in docs/design/digest.md: no half occurs twice, so the two sums never share one at any
+// place.
 TEST(DigestKeys, HaveHalvesThatAllDiffer) {
   std::set<std::uint64_t> low, high;
   for (const std::uint64_t key : kDigestKeys.keys) {
@@ -88,7 +89,7 @@ TEST_P(DigestOn, DoesNotDependOnThreads) {
   for (const int threads : {2, 3, 4, 7}) EXPECT_EQ(of(bytes, threads), one) << threads << " threads";
 }
 
-// On the fastest processor alone; that the others agree is tested below. Under sanitizers every 37th byte.
+// Only with the fastest processor; tests below compare the others with it. Under sanitizers every 37th byte.
 TEST(DigestOfATile, ChangesWithEveryBit) {
   std::vector<std::byte> tile = random_bytes(kTileBytes, 5);
   const auto hash = [&] {

@@ -1,4 +1,4 @@
-// Random tensors and the segments that pack them, and the plainest pack there could be.
+// Random tensors, the segments that pack them, and a naive pack.
 #pragma once
 
 #include <cstring>
@@ -17,9 +17,9 @@ struct Tensors {
   std::vector<Segment> segments;
   std::uint64_t slot_bytes = 0;
 
-  // Appends a tensor of `shape` whose dimensions lie in memory in the order `memory_order` (outermost first),
-  // each `gap` elements wider than need be; `reversed` walks the innermost one backwards. `shift` bytes of
-  // misalignment.
+  // Appends a tensor of `shape` whose dimensions lie in memory in the order `memory_order` (outermost first), each
+  // `gap` elements wider than necessary, with `shift` bytes of misalignment; `reversed` walks the innermost one
+  // backwards.
   void add(DType from, DType to, const std::vector<std::int64_t>& shape, const std::vector<std::size_t>& memory_order,
            std::int64_t gap, bool reversed, std::size_t shift, std::mt19937_64& random) {
     Segment segment;

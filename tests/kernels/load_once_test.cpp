@@ -1,5 +1,5 @@
-// Memory that changes while it is packed or unpacked: what is digested must be what is passed on. The processor of
-// these tests changes it at the one moment that counts, between the digest of a page and whatever else is done with it.
+// Memory that changes while it is packed or unpacked: the digested bytes must be the bytes that are passed on. These
+// tests' processor changes the memory at the critical moment, between a page's digest and its other use.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -19,7 +19,7 @@ namespace {
 const Processor* real = nullptr;
 std::span<std::byte> changing;  // by every digest of a page
 
-// The signs of some BF16: no number becomes another that a cast would round.
+// Flips the signs of some BF16, so that no cast rounds differently.
 void change() {
   for (std::size_t i = 1; i < changing.size(); i += 500) changing[i] ^= std::byte{0x80};
 }
@@ -37,11 +37,11 @@ class LoadOnceOn : public testing::TestWithParam<NamedProcessor> {
  protected:
   void SetUp() override { real = GetParam().processor; }
   void TearDown() override { changing = {}; }
-  // One thread: what changes is no data race.
+  // One thread, so that the change is not a data race.
   ThreadPool one_{1};
 };
 
-// Tensors and a slot that holds them, BF16 there, with bytes of no NaN.
+// Tensors and a slot that holds them as BF16, without NaNs.
 struct Model {
   Tensors tensors;
   std::vector<std::byte> memory;
@@ -50,7 +50,7 @@ struct Model {
   void add(DType dtype, DType in_slot, const std::vector<std::int64_t>& shape, const std::vector<std::size_t>& order,
            std::mt19937_64& random) {
     tensors.add(dtype, in_slot, shape, order, 0, false, 0, random);
-    for (std::byte& byte : tensors.storages.back()) byte &= std::byte{0xbf};  // no exponent of a NaN
+    for (std::byte& byte : tensors.storages.back()) byte &= std::byte{0xbf};  // no NaN's exponent
   }
   Digest pack_with(ThreadPool& pool, const Processor& processor) {
     constexpr std::size_t kLine = 64;
@@ -64,7 +64,7 @@ struct Model {
 std::vector<Model> models() {
   std::mt19937_64 random(1);
   std::vector<Model> all;
-  for (const std::int64_t rows : {3, 100, 6000}) {  // in a part of a tile; in the caches; past them, where that pays
+  for (const std::int64_t rows : {3, 100, 6000}) {  // in a part of a tile; in the caches; past the caches
     Model runs, casts, transposed, small_ones;
     runs.add(DType::kBF16, DType::kBF16, {rows, 500}, {0, 1}, random);
     casts.add(DType::kF32, DType::kBF16, {rows, 500}, {0, 1}, random);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::byte kUntouched{0x5a};
 
-// A slot at an address that is `shift` bytes off a cache line, with a guard behind it.
+// A slot at an address that is `shift` bytes off a cache line, followed by a guard.
 class Slot {
  public:
   Slot(std::size_t bytes, std::size_t shift) : storage_(bytes + shift + 128, kUntouched), bytes_(bytes) {
@@ -76,7 +76,7 @@ TEST_P(PackOn, RandomLayoutsAreThoseOfTheNaivePack) {
   }
 }
 
-// Over the size from which stores go past the caches.
+// Above the size at which stores begin to bypass the caches.
 TEST_P(PackOn, LargeSlotsAreThoseOfTheNaivePack) {
   std::mt19937_64 random(99);
   for (const auto& [from, to] : {std::pair{DType::kBF16, DType::kBF16}, std::pair{DType::kF32, DType::kBF16},
@@ -90,7 +90,7 @@ TEST_P(PackOn, LargeSlotsAreThoseOfTheNaivePack) {
     for (int i = 0; i < 60; ++i) tensors.add_run(from, to, 1 + i * 31, random);
     tensors.add(from, to, {1500, 700}, {1, 0}, 0, false, 1, random);
     tensors.add_run(DType::kU8, DType::kU8, 3,
-                    random);  // from here on elements lie across the borders of tiles
+                    random);  // later elements lie across the borders of tiles
     tensors.add(from, to, {300'000}, {0}, 0, false, 2, random);
     tensors.add_run(from, to, 500'000, random);
     const std::vector<std::byte> expected = naive_pack(tensors);
@@ -135,7 +135,7 @@ TEST_P(PackOn, ACopyOfTheSameTypeKeepsEveryNan) {
   }
 }
 
-// What a reader may copy behind the writer must be there: it looks at bytes_done while the pack runs.
+// The bytes that a reader may copy must be written: it reads bytes_done while the pack runs.
 TEST_P(PackOn, BytesDoneOnlyGrowsAndCoversWhatIsComplete) {
   std::mt19937_64 random(11);
   Tensors tensors;

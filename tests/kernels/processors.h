@@ -1,4 +1,4 @@
-// The implementations that this machine can run: what one computes, the others must, bit for bit.
+// The implementations that this machine can run, whose results must be equal bit for bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace bascule::inline v0::kernels {
 
-// Under ThreadSanitizer each access costs twenty; what is looked for there needs fewer rounds.
+// Under ThreadSanitizer an access costs as much as twenty, and finding races needs fewer rounds.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kIsSlow = true;
 #else

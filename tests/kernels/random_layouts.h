@@ -1,4 +1,4 @@
-// Random layouts for the tests of pack and unpack, on the host and on devices, and all pairs of types that are cast.
+// Random layouts for the tests of pack and unpack, on the host and on devices, and all pairs of types with a cast.
 #pragma once
 
 #include <algorithm>

@@ -60,7 +60,7 @@ TEST_P(ThreadPoolOf, EachThreadStartsTasksInRisingOrder) {
 TEST_P(ThreadPoolOf, AllThreadsWorkAtOnce) {
   ThreadPool pool(GetParam());
   std::atomic<int> inside{0};
-  // Each task waits for all the others: it ends only if every thread takes part.
+  // Each task waits for all others, so it ends only if every thread takes part.
   pool.run(static_cast<std::size_t>(pool.threads()), [&](std::size_t) {
     ++inside;
     while (inside.load() < pool.threads()) std::this_thread::yield();

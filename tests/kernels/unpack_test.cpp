@@ -64,7 +64,7 @@ TEST_P(UnpackOn, EveryCastIsThatOfTheReference) {
   ASSERT_NO_FATAL_FAILURE(expect_unpacked(boxes, processor(), 2));
 }
 
-// Over the size from which copies go past the caches; whole tiles, tiles of many tensors, elements across their ends.
+// Above the size at which copies begin to bypass the caches; whole tiles, tiles of many tensors, elements across ends.
 TEST_P(UnpackOn, LargeSlotsAreThoseOfTheNaiveUnpack) {
   std::mt19937_64 random(99);
   for (const auto& [from, to] : {std::pair{DType::kBF16, DType::kBF16}, std::pair{DType::kBF16, DType::kF32},
@@ -82,7 +82,7 @@ TEST_P(UnpackOn, LargeSlotsAreThoseOfTheNaiveUnpack) {
     boxes.read(matrix, {0, 500}, {700, 500}, to, {0, 1}, 0, 0);
     boxes.read(matrix, {0, 1499}, {700, 1}, to, {0, 1}, 2, 0);
     boxes.read(matrix, {350, 0}, {350, 1500}, to, {1, 0}, 0, 0);
-    boxes.skip(3, random);  // from here on elements lie across the borders of tiles
+    boxes.skip(3, random);  // later elements lie across the borders of tiles
     whole(500'000, 0);
     whole(500'000, 16);
     boxes.sort();
@@ -124,7 +124,7 @@ TEST_P(UnpackOn, UndoesAPack) {
 
 INSTANTIATE_TEST_SUITE_P(On, UnpackOn, testing::ValuesIn(processors()), name_of_case);
 
-// Of a box of 3 x 4 out of 5 x 7 elements: counted by looking at each.
+// A box of 3 x 4 of 5 x 7 elements, counted by checking each.
 TEST(ElementsBefore, CountsThoseThatBeginBeforeAByte) {
   const Segment box{.slot_dtype = DType::kF32,
                     .rank = 3,

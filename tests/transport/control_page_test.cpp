@@ -38,7 +38,7 @@ TEST(ControlPage, SaysWhatWasSealed) {
     EXPECT_EQ(record.bytes_done, 1000 + slot);
     EXPECT_EQ(record.digest, digest);
   }
-  EXPECT_EQ(view->read(2).version, 0) << "each slot has a line of its own";
+  EXPECT_EQ(view->read(2).version, 0) << "each slot has its own line";
 }
 
 TEST(ControlPage, SaysWhatIsBeingWritten) {
@@ -73,7 +73,7 @@ TEST(ControlPage, HasNothingBeyondItsLines) {
   EXPECT_EQ(view_of(*page, 1)->read(~0u).version, 0);
 }
 
-// Every field of a record is made of its version, so that a reader can tell when it read two.
+// Every field of a record derives from its version, so that a mix of two records is noticed.
 TEST(ControlPage, IsNeverReadTorn) {
   constexpr Version kVersions = 20000;
   auto page = ControlPage::make(1);
@@ -123,7 +123,7 @@ TEST(ControlPageView, RefusesSealedMemoryThatIsNoControlPage) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected a control page")));
 }
 
-// What a page says whose header has `value` at byte `at`.
+// The error for a page whose header has `value` at byte `at`.
 absl::Status page_with(std::size_t at, std::byte value) {
   auto page = ControlPage::make(7);
   auto memory = make_memfd("bascule-test", 4096);
@@ -136,7 +136,7 @@ absl::Status page_with(std::size_t at, std::byte value) {
   return ControlPageView::map(UniqueFd(::dup(memory->descriptor.get())), 7).status();
 }
 
-TEST(ControlPageView, RefusesAnotherFormat) {  // behind a magic number of 8 bytes
+TEST(ControlPageView, RefusesAnotherFormat) {  // after a magic number of 8 bytes
   EXPECT_THAT(page_with(8, std::byte{9}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("has format 9, expected 2")));
 }

@@ -25,7 +25,7 @@ Endpoint parsed(const std::string& url) {
   return endpoint.ok() ? *endpoint : Endpoint();
 }
 
-// "" where the endpoint was taken or refused with another code.
+// "" if the endpoint was accepted or refused with another code.
 std::string refusal(const std::string& url, StatusCode code = StatusCode::kInvalidArgument) {
   const absl::Status status = Endpoint::parse(url).status();
   EXPECT_EQ(status.code(), code) << status;

@@ -1,4 +1,4 @@
-// What is checked of a layout that came from the other side, and of one that a worker expects.
+// The checks of a layout from the other side, and of one that a worker expects.
 #include <gmock/gmock.h>
 
 #include "support/status.h"
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 24;
 
-// Takes a change of a good layout {a F32 [4], b F16 [4]} with alias c, and the text of its refusal.
+// `change` of a valid layout {a F32 [4], b F16 [4]} with alias c must be refused with this text.
 void expect_refused(void (*change)(std::vector<Placement>&, std::vector<Alias>&, std::uint64_t&),
                     const std::string& text) {
   std::vector<Placement> tensors = {{.spec = {"a", DType::kF32, {4}}, .offset = 0, .bytes = 16},

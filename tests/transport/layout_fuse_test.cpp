@@ -1,4 +1,4 @@
-// Tensors that somebody wants to read as one.
+// Tensors that a worker wants to read as one.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ TEST(LayoutFuse, LaysThemOneAfterTheOtherWhereTheFirstOneWas) {
 }
 
 TEST(LayoutFuse, WhatIsFusedFillsWholeLinesTogether) {
-  // 32 bytes each: together they are on 64 bytes, and come before what fills no lines.
+  // 32 bytes each: together they fill 64 bytes, and come before tensors that fill no lines.
   const auto layout = Layout::arrange({{"a", DType::kF64, {3}}, {"x", DType::kBF16, {16}}, {"y", DType::kBF16, {16}}},
                                       {}, Lists{{"x", "y"}});
   ASSERT_THAT(layout, IsOk());
@@ -80,7 +80,8 @@ TEST(LayoutFuse, JoinsTypesAndShapesOrSaysWhyNot) {
   EXPECT_THAT(join({}), refused("no tensors"));
 }
 
-// Whatever is requested, a layout is one: no gaps, each on its element, and the other end takes it.
+// Whatever is requested, the layout is valid: no gaps, each tensor aligned to its element, and the other end accepts
+// it.
 TEST(LayoutFuse, KeepsTheRulesOfALayout) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);

@@ -1,4 +1,4 @@
-// How a sender's layout comes about.
+// How a sender's layout is made.
 #include <bascule/transport/layout.h>
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST(Layout, PutsWholeLinesFirstAndThenFallingElementSizes) {
     const std::vector<TensorSpec> specs = random_specs(random);
     const auto layout = Layout::arrange(specs, {});
     ASSERT_THAT(layout, IsOk());
-    const auto order = [&](const Placement& tensor) {  // of the design: class, then as registered
+    const auto order = [&](const Placement& tensor) {  // as designed: by class, then as registered
       const bool whole = tensor.bytes % 64 == 0;
       const auto registered = std::find(specs.begin(), specs.end(), tensor.spec) - specs.begin();
       return std::tuple(whole ? 0 : 1, whole ? 0 : -static_cast<int>(size_of(tensor.spec.dtype)), registered);

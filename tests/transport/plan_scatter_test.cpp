@@ -1,4 +1,4 @@
-// Plan::scatter, run by kernels::unpack and compared with the plainest walk over each part that there could be.
+// Plan::scatter, run by kernels::unpack and compared with a naive walk over each part.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -56,7 +56,7 @@ absl::Status run(const Layout& layout, const std::vector<std::byte>& slot, Targe
   return absl::OkStatus();
 }
 
-// The elements that `target` must have, one by one: which part has it, and where that lies in the slot.
+// The elements that `target` must have: for each, its part and that part's place in the slot.
 std::vector<std::byte> naive(const Layout& layout, const std::vector<std::byte>& slot, const TargetTensor& target) {
   const std::size_t bytes = size_of(target.dtype), rank = target.shape.size();
   std::vector<std::byte> out(byte_count(target.dtype, target.shape));
@@ -133,7 +133,7 @@ TEST(PlanScatter, MakesJoinsOfSlicesAsAWalkElementByElementDoes) {
   }
 }
 
-// Both ranks of a layer: a fused qkv_proj of shares by rows, an o_proj by columns, a norm whole.
+// Both ranks of a layer: a fused qkv_proj split by rows, an o_proj split by columns, and a whole norm.
 TEST(PlanScatter, GivesEachRankItsShareOfALayer) {
   const Layout layout = layout_of({{"q", DType::kU8, {4, 2}},
                                    {"k", DType::kU8, {2, 2}},

@@ -1,4 +1,4 @@
-// Plan::gather, compared with the plainest walk over each tensor that there could be.
+// Plan::gather, compared with a naive walk over each tensor.
 #include <bascule/transport/plan.h>
 
 #include <gmock/gmock.h>
@@ -63,7 +63,8 @@ Strided random_strided(std::mt19937_64& random, const std::string& name) {
       if (tensor.spec.shape[d] > 0)
         elements += static_cast<std::uint64_t>((tensor.spec.shape[d] - 1) * tensor.strides[d]);
   }
-  tensor.storage.resize(tensor.offset + elements * size_of(tensor.spec.dtype));  // no byte more: sanitizers watch
+  tensor.storage.resize(tensor.offset +
+                        elements * size_of(tensor.spec.dtype));  // not a byte more, so that sanitizers notice overruns
   for (std::byte& byte : tensor.storage) byte = static_cast<std::byte>(random());
   return tensor;
 }
@@ -127,7 +128,7 @@ absl::StatusOr<Plan> plan_of(const std::vector<std::int64_t>& shape, const std::
 TEST(Plan, MergesDimensionsThatLieInOneRun) {
   EXPECT_TRUE(plan_of({2, 3, 4}, {})->segments()[0].is_run());
   EXPECT_TRUE(plan_of({2, 3, 4}, {12, 4, 1})->segments()[0].is_run());
-  EXPECT_TRUE(plan_of({2, 1, 4}, {4, 77, 1})->segments()[0].is_run()) << "the stride of one element says nothing";
+  EXPECT_TRUE(plan_of({2, 1, 4}, {4, 77, 1})->segments()[0].is_run()) << "the stride of one element has no meaning";
   EXPECT_TRUE(plan_of({}, {})->segments()[0].is_run());
   EXPECT_TRUE(plan_of({1, 1}, {5, 9})->segments()[0].is_run());
   EXPECT_EQ(plan_of({2, 3, 4}, {1, 8, 2})->segments()[0].rank, 2) << "the inner two are one";
@@ -135,7 +136,7 @@ TEST(Plan, MergesDimensionsThatLieInOneRun) {
 }
 
 TEST(Plan, RefusesMoreSeparateStridesThanAKernelWalks) {
-  // Each dimension one wider than the run beneath it: none can be merged.
+  // Each dimension is one wider than the run below it, so none can be merged.
   std::vector<std::int64_t> shape, strides;
   std::int64_t stride = 1;
   for (std::size_t d = 0; d <= kernels::kMaxRank; ++d) {

@@ -38,7 +38,7 @@ TEST(SlotRing, TakesASlotThroughItsStates) {
   EXPECT_EQ(ring.version(slot), 0);
   ring.seal(slot, 5);
   EXPECT_EQ(ring.state(slot), State::kSealed);
-  EXPECT_EQ(ring.newest(), std::nullopt) << "nobody was told to flip yet";
+  EXPECT_EQ(ring.newest(), std::nullopt) << "no worker was told to flip yet";
   ring.publish(slot);
   EXPECT_EQ(ring.state(slot), State::kPublished);
   EXPECT_EQ(ring.newest(), slot);
@@ -94,7 +94,7 @@ TEST(SlotRing, ReleasesNothingThatIsNotLeased) {
   ring.lease(first, 11);
   publish(ring, 2);
   ring.release({kEpoch, 99}, 11);
-  ring.release({kEpoch - 1, first.index}, 11);  // of a sender before
+  ring.release({kEpoch - 1, first.index}, 11);  // an earlier sender's
   ring.release(first, 12);
   EXPECT_EQ(ring.begin(), std::nullopt);
   EXPECT_THAT(ring.holders(), ElementsAre(11));
@@ -150,8 +150,8 @@ TEST(SlotRing, RetiresASlotWhoseHolderWillNotLetGo) {
   ring.release(first, 11);
   ring.release(first, 12);
   EXPECT_THAT(ring.take_gone(), ElementsAre(first));
-  EXPECT_THAT(ring.take_gone(), IsEmpty()) << "told once";
-  ring.release(first, 12);  // of a slot that is gone: nothing
+  EXPECT_THAT(ring.take_gone(), IsEmpty()) << "reported once";
+  ring.release(first, 12);  // does nothing: the slot is gone
   EXPECT_EQ(ring.retirable(stuck, 1), second);
 }
 
@@ -170,7 +170,7 @@ TEST(SlotRing, RetiresAsManyAsThereAreSpares) {
   }
   EXPECT_EQ(ring.retired().size(), 3);
   ring.release_all(11);
-  EXPECT_TRUE(ring.retirable(stuck, 3)) << "one that nobody reads any more is on its way out";
+  EXPECT_TRUE(ring.retirable(stuck, 3)) << "a slot without readers is about to be freed";
 }
 
 TEST(SlotRing, WaitsWhereOneOfSeveralSlotsWillComeFree) {
@@ -194,7 +194,7 @@ TEST(SlotRing, WritesInPlaceWhereEveryReaderStepsAside) {
   const std::vector<Holder> one = {11}, both = {11, 12, 13};
   EXPECT_EQ(ring.begin_single_copy(one), std::nullopt);
   EXPECT_EQ(ring.begin_single_copy(both), slot);
-  EXPECT_EQ(ring.newest(), std::nullopt) << "nobody may begin to read now";
+  EXPECT_EQ(ring.newest(), std::nullopt) << "no worker may begin to read now";
   EXPECT_EQ(ring.begin_single_copy(both), std::nullopt);
   EXPECT_THAT(ring.holders_of(slot), ElementsAre(11, 12));
   ring.abort(slot);
@@ -212,7 +212,7 @@ TEST(SlotRing, WritesInPlaceWhereEveryReaderStepsAside) {
   EXPECT_EQ(ring.begin_single_copy(both), slot) << "and what comes next makes it whole again";
 }
 
-// Random events in any order that a coordinator could cause, against a model of who reads what.
+// Random events in any order that a coordinator could cause, against a model of each holder's reads.
 TEST(SlotRing, NeverWritesWhatSomebodyReads) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
@@ -257,7 +257,7 @@ TEST(SlotRing, NeverWritesWhatSomebodyReads) {
           if (!writing || random() % 2 == 0) break;
           ring.abort(*std::exchange(writing, std::nullopt));
           break;
-        case 5:  // with a prepare: of the slot under way, or of the newest for one who catches up
+        case 5:  // with a prepare: the slot under way, or the newest for a catch-up
           if (slot != writing && slot != newest) break;
           ring.lease(slot, holder);
           leases.emplace(slot.index, holder);

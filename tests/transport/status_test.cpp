@@ -14,7 +14,7 @@ TEST(Text, JoinsEveryKindOfString) {
 }
 
 TEST(Text, CatLeavesErrnoAsItWas) {
-  struct AsksTheSystemTwice {  // as an allocation may
+  struct AsksTheSystemTwice {  // like an allocation
     operator absl::AlphaNum() const {
       errno = ENOMEM;
       return "/x/y";

@@ -12,7 +12,7 @@ TEST(StayAwake, AlwaysHasAHandlerUntilItsEnd) {
   io.restart();
   awake.begin();
   for (int i = 0; i < 100; ++i) ASSERT_EQ(io.poll_one(), 1u) << i;
-  awake.begin();  // again: it has one handler all the same
+  awake.begin();  // again: it still has one handler
   awake.end();
   EXPECT_EQ(io.poll(), 1u);
   EXPECT_TRUE(io.stopped()) << "nothing is left to do";

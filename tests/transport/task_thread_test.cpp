@@ -30,7 +30,7 @@ TEST(TaskThread, RunsATaskAtOnceWhereNoneIsAheadOfIt) {
   EXPECT_EQ(ran_on, std::this_thread::get_id());
   std::promise<void> after;
   tasks.run_or_submit([&] { tasks.submit([&] { after.set_value(); }); });
-  after.get_future().wait();  // the thread goes on with what came meanwhile
+  after.get_future().wait();  // the thread continues with tasks that came meanwhile
 
   std::promise<void> started, ending;
   std::promise<std::thread::id> done;
@@ -41,7 +41,7 @@ TEST(TaskThread, RunsATaskAtOnceWhereNoneIsAheadOfIt) {
   started.get_future().wait();
   tasks.run_or_submit([&] { done.set_value(std::this_thread::get_id()); });
   ending.set_value();
-  EXPECT_NE(done.get_future().get(), std::this_thread::get_id()) << "it waits for the one ahead of it";
+  EXPECT_NE(done.get_future().get(), std::this_thread::get_id()) << "it waits for the task before it";
 }
 
 TEST(TaskThread, LetsGoOfATaskBeforeTheNext) {

@@ -1,4 +1,4 @@
-// bascule-token, the program, and files of its making.
+// The program bascule-token, and the files that it makes.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -61,7 +61,7 @@ TEST_F(TokenProgramTest, LeavesAloneWhatIsThere) {
   std::string text;
   std::getline(file, text);
   EXPECT_EQ(text, "something of somebody's");
-  // Nor does a link lead it elsewhere.
+  // A link does not lead it elsewhere either.
   std::filesystem::create_symlink(folder_.path() / "nowhere", folder_.path() / "link");
   EXPECT_EQ(run((folder_.path() / "link").string()).exit_status, 1);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "nowhere"));

@@ -8,7 +8,7 @@
 namespace bascule {
 namespace {
 
-// What RFC 3629 writes for a code point, in the given number of bytes (more than need be: overlong).
+// RFC 3629's bytes of a code point, in the given number of bytes (more than necessary: overlong).
 std::string encoded(std::uint32_t code, int bytes) {
   if (bytes == 1) return {static_cast<char>(code)};
   constexpr std::uint8_t kLeads[] = {0, 0, 0xC0, 0xE0, 0xF0};

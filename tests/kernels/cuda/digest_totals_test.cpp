@@ -1,4 +1,4 @@
-// DigestTotals on the host: what blocks add up on a GPU.
+// DigestTotals on the host, with the additions that blocks do on a GPU.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// Device memory with guards around it, and the tensors of layouts.h and boxes.h brought there and back.
+// Device memory with guards around it, and the tensors of layouts.h and boxes.h copied there and back.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,7 +35,7 @@ class OnDevice {
   }
   std::byte* data() const { return memory_.as<std::byte>() + kGuard + shift_; }
 
-  // What lies there now; the guards must be as they were.
+  // The current content; the guards must be unchanged.
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> all(bytes_ + shift_ + 2 * kGuard);
     EXPECT_EQ(cudaMemcpy(all.data(), memory_.as<void>(), all.size(), cudaMemcpyDeviceToHost), cudaSuccess);
@@ -43,7 +43,7 @@ class OnDevice {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(kGuard + shift_);
     const auto end = begin + static_cast<std::ptrdiff_t>(bytes_);
     EXPECT_TRUE(std::all_of(all.begin(), begin, is_untouched)) << "written before the beginning";
-    EXPECT_TRUE(std::all_of(end, all.end(), is_untouched)) << "written behind the end";
+    EXPECT_TRUE(std::all_of(end, all.end(), is_untouched)) << "written past the end";
     return {begin, end};
   }
 
@@ -54,7 +54,7 @@ class OnDevice {
   std::size_t bytes_, shift_;
 };
 
-// By the plain code of a CPU.
+// With a CPU's plain code.
 inline Digest digest_of(const std::vector<std::byte>& bytes) {
   ThreadPool pool(2);
   return kernels::digest(bytes, pool, plain_processor());

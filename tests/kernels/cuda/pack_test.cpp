@@ -10,7 +10,7 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-// The storages of `tensors` on the device, each as far off 16 bytes as in the host's list.
+// The storages of `tensors` on the device, each with the same misalignment to 16 bytes as in the host's list.
 struct TensorsOnDevice {
   std::vector<OnDevice> storages;
   std::vector<void*> addresses;
@@ -57,10 +57,10 @@ TEST(CudaPack, LargeRunsOfEveryPathAtEveryAlignment) {
     SCOPED_TRACE(testing::Message() << name_of(from) << " to " << name_of(to));
     Tensors tensors;
     tensors.add_run(from, to, 200'000, random);
-    tensors.add_run(from, to, 77'776, random);  // ends on 16 bytes of slot, in the middle of a tile
+    tensors.add_run(from, to, 77'776, random);  // ends at a multiple of 16 bytes of slot, in the middle of a tile
     tensors.add_run(from, to, 100'001, random);
     tensors.add(from, to, {150, 700}, {1, 0}, 0, false, 1, random);
-    tensors.add_run(DType::kU8, DType::kU8, 3, random);  // from here on elements lie across the borders of tiles
+    tensors.add_run(DType::kU8, DType::kU8, 3, random);  // later elements lie across the borders of tiles
     tensors.add_run(from, to, 100'000, random);
     for (const std::size_t shift : {0, 8, 4, 2, 1}) ASSERT_NO_FATAL_FAILURE(expect_packed(tensors, shift));
   }
@@ -110,7 +110,7 @@ TEST(CudaPack, TenThousandSmallTensors) {
   EXPECT_EQ(to_hex(plan.digest()), to_hex(digest_of(expected)));
 }
 
-// Every bit pattern of 16 bits, and of f32 those around each of its roundings: NaNs, infinities, denormals, ties.
+// Every pattern of 16 bits, and the f32 patterns around each rounding: NaNs, infinities, denormals, ties.
 TEST(CudaPack, CastsEveryPatternAsTheReference) {
   BASCULE_NEEDS_GPUS(1);
   for (const auto& [from, to] : kCasts) {
@@ -158,7 +158,7 @@ TEST(CudaPack, InStepsItIsTheSameAndAnAbandonedOneLeavesNoTrace) {
   const OnDevice slot(std::vector<std::byte>(tensors.slot_bytes));
   ASSERT_CUDA(plan.begin(device.addresses, slot.data(), true, nullptr));
   ASSERT_CUDA(plan.advance(5 * kTileBytes, nullptr));
-  // That one is left; the next goes to its end.
+  // That pack is left unfinished; the next one finishes.
   ASSERT_CUDA(plan.begin(device.addresses, slot.data(), true, nullptr));
   for (std::uint64_t end = kTileBytes; end < tensors.slot_bytes; end += 3 * kTileBytes)
     ASSERT_CUDA(plan.advance(end, nullptr));
@@ -169,7 +169,7 @@ TEST(CudaPack, InStepsItIsTheSameAndAnAbandonedOneLeavesNoTrace) {
   EXPECT_EQ(to_hex(plan.digest()), to_hex(digest_of(expected)));
 }
 
-// Each call's kernels see that call's addresses, however many are under way.
+// Each call's kernels see that call's addresses, however many calls are under way.
 TEST(CudaPack, FollowsTensorsThatMove) {
   BASCULE_NEEDS_GPUS(1);
   std::mt19937_64 random(4);

@@ -1,4 +1,4 @@
-// The table that blocks walk, walked here by the host: needs no GPU.
+// The table that blocks walk, walked here by the host without a GPU.
 #include <bascule/kernels/tile_table.h>
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ std::vector<std::byte> element_of(const Segment& segment, const std::byte* tenso
   return value;
 }
 
-// The slot as the table makes it; every byte exactly once.
+// The slot as the table makes it, every byte exactly once.
 std::vector<std::byte> packed_by(const TileTable& table, const Tensors& tensors) {
   std::vector<std::byte> slot(tensors.slot_bytes);
   std::vector<int> written(tensors.slot_bytes);
@@ -101,7 +101,7 @@ TEST(PackTable, MakesEveryByteOnceAndAsTheNaivePack) {
     tensors.add_run(DType::kF32, DType::kBF16, 70'000, random);
     tensors.add(DType::kF32, DType::kF32, {30, 40}, {1, 0}, 1, true, 3, random);
     tensors.add_run(DType::kU8, DType::kU8, 1 + static_cast<std::int64_t>(random() % 40),
-                    random);  // nothing is aligned from here
+                    random);  // nothing is aligned after this
     tensors.add(DType::kF64, DType::kF16, {7, 11, 13}, {2, 0, 1}, 2, false, 1, random);
     tensors.add(DType::kF32, DType::kF32, {0, 4}, {0, 1}, 0, false, 0, random);
     tensors.add_run(DType::kF32, DType::kF32, 40'000, random);
@@ -208,7 +208,7 @@ TEST(Widened, KeepsTheBytesAndTakesTheWidestElementThatFits) {
   odd.slot_offset = 66;
   EXPECT_EQ(size_of(widened(odd).slot_dtype), 2U);
   odd = box;
-  odd.tensor_dtype = DType::kF16;  // not the same type, though a cast is known
+  odd.tensor_dtype = DType::kF16;  // another type, although a known cast
   EXPECT_EQ(widened(odd).tensor_dtype, DType::kF16);
 }
 

@@ -1,4 +1,4 @@
-// What the runtime remembers for a thread is the user's: it is neither taken for an error of ours nor cleared.
+// The error that the runtime remembers for a thread is the user's: it is neither mistaken for ours nor cleared.
 #include <bascule/kernels/cuda_pack.h>
 #include <bascule/kernels/cuda_unpack.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kTooMuch = std::size_t{1} << 60;
 
-// As a program that asked for too much memory and went on.
+// Like a program that requested too much memory and continued.
 void leave_an_error() {
   void* memory = nullptr;
   ASSERT_EQ(cudaMalloc(&memory, kTooMuch), cudaErrorMemoryAllocation);
@@ -40,7 +40,7 @@ TEST(CudaErrors, ThatTheUserLeftAreNotOursAndStay) {
   ASSERT_CUDA(DigestCell::make(&cell));
   ASSERT_CUDA(digest(slot.data(), tensors.slot_bytes, cell, nullptr));
   EXPECT_EQ(pack.pack(sources, slot.data() + 8, true, nullptr).code, cudaErrorMisalignedAddress)
-      << "a refusal of our own leaves it, too";
+      << "our own refusal also leaves it";
   EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation) << "the user's";
   ASSERT_CUDA_CALL(cudaDeviceSynchronize());
   EXPECT_TRUE(to.bytes() == naive_pack(tensors));
@@ -57,7 +57,7 @@ TEST(CudaErrors, OfOursAreToldAndNotLeftToTheUser) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// A pack that a capture took never ran: the call that finds that out says so, and nothing of it counts.
+// A pack that went into a capture never ran: the call that notices returns an error, and the pack does not count.
 TEST(CudaPack, CountsOnNothingOfAPackThatItWasToldToForget) {
   BASCULE_NEEDS_GPUS(1);
   std::mt19937_64 random(2);

@@ -1,4 +1,4 @@
-// Streams and memory that a user gives, looked at before the device is.
+// Users' streams and memory, checked before the device uses them.
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -40,7 +40,7 @@ TEST(CheckStream, RefusesOneThatIsCapturedAndTheCaptureGoesOn) {
   EXPECT_THAT((*queue)->finish(Deadline(absl::Seconds(20))), IsOk());
 }
 
-// Which CUDA would take for a dependency on the stream that is captured, and end the capture for it.
+// CUDA would treat this as a dependency on the captured stream, and end the capture.
 TEST(CheckStream, RefusesTheDefaultStreamWhileABlockingOneIsCaptured) {
   BASCULE_NEEDS_GPUS(1);
   const absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = open_device(0);

@@ -62,7 +62,7 @@ TEST(DeviceMemory, OutlivesItsAllocationAndItsMappingInAnyOrder) {
   EXPECT_THAT(take_kept_errors(), IsOk());
 }
 
-// Other processes come and go on this GPU, each with half a GiB of context: what would be lost here is far more.
+// Other processes come and go on this GPU, each with half a GiB of context; a leak here would be far larger.
 TEST(DeviceMemory, IsGivenBack) {
   BASCULE_NEEDS_GPUS(1);
   constexpr std::uint64_t kBytes = std::uint64_t{8} << 30, kOthers = std::uint64_t{6} << 30;

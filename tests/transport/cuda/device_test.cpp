@@ -13,7 +13,7 @@ using bascule::test::IsOk;
 using bascule::test::StatusIs;
 using testing::HasSubstr;
 
-// Whatever this machine has: the answer is a device, or the reason.
+// On any machine, the result is a device or the reason.
 TEST(Devices, AreThereOrAReasonIs) {
   const absl::StatusOr<std::vector<Device>> all = devices();
   if (bascule::test::gpus() == 0) {

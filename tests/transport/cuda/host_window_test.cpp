@@ -1,4 +1,4 @@
-// What a device copies to host memory and from it: the same bytes as the host makes, in order, however it is reached.
+// A device's copies to and from host memory: the same bytes as the host makes, in order, by every path.
 #include <bascule/transport/cuda/host_window.h>
 
 #include <cuda_runtime_api.h>
@@ -28,7 +28,7 @@ using testing::HasSubstr;
 
 enum class Kind { kMemfd, kFile, kReadOnlyMemfd };
 
-// Host memory of a kind, twice: as a window sees it, and writable for the test.
+// Host memory of each kind, mapped twice: for a window, and writable for the test.
 class Windows : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override { BASCULE_NEEDS_GPUS(1); }
@@ -70,9 +70,9 @@ INSTANTIATE_TEST_SUITE_P(OfAll, Windows, testing::Values(Kind::kMemfd, Kind::kFi
                                                               : "ReadOnlyMemfd";
                          });
 
-// Two random models in turn, so that every byte of the second one had another value.
+// Two random models in turn, so that the second changes every byte.
 TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
-  if (GetParam() == Kind::kReadOnlyMemfd) GTEST_SKIP() << "nobody packs into it";
+  if (GetParam() == Kind::kReadOnlyMemfd) GTEST_SKIP() << "no device packs into it";
   std::mt19937_64 random(11);
   std::vector<kernels::Tensors> models;
   for (const std::uint64_t seed : {1, 2}) {
@@ -99,7 +99,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
     const auto packed = queue_->allocate(bytes, "what is packed");
     ASSERT_THAT(packed, IsOk());
     std::atomic<std::uint64_t> bytes_done = 0;
-    // Whatever is said to be done is there, at that moment.
+    // The bytes reported as done must be there at that moment.
     std::atomic<int> steps = 0, wrong = 0;
     std::thread reader([&] {
       for (std::uint64_t seen = 0; seen < bytes;) {
@@ -153,7 +153,7 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
   }
 }
 
-// The memory goes right behind the window.
+// The memory is freed immediately after the window.
 TEST_P(Windows, WaitForCopiesUnderWayBeforeTheyGo) {
   constexpr std::uint64_t kBytes = std::uint64_t{200} << 20;
   make(kBytes);

@@ -1,5 +1,5 @@
-// What device_memory_test.cpp sends to the program cuda-reader over its stdin, a socket, with the descriptor of an
-// allocation; the answer is one line of text.
+// The message that device_memory_test.cpp sends to the program cuda-reader over its stdin, a socket, with the
+// descriptor of an allocation; the answer is one line of text.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@ namespace bascule::inline v0::cuda {
 
 enum class Command : std::uint8_t {
   kDigest,        // the digest of the first `bytes`, read through a read-only mapping: 32 hexadecimal digits
-  kWrite,         // writes through a read-only mapping: what came of it
-  kWriteAllowed,  // writes `bytes` of 0x77 through a writable one: "ok"
+  kWrite,         // writes through a read-only mapping: the resulting error
+  kWriteAllowed,  // writes `bytes` of 0x77 through a writable mapping: "ok"
 };
 
 struct Message {

@@ -1,4 +1,4 @@
-// What takes two GPUs.
+// Tests that need two GPUs.
 #include <thread>
 
 #include "reader_process.h"

@@ -1,4 +1,4 @@
-// A slot of device memory with random bytes, and what a process of its own says of it: see message.h.
+// A slot of device memory with random bytes, and a separate process's report on it: see message.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@
 
 namespace bascule::inline v0::cuda {
 
-// The answer of a cuda-reader of its own.
+// The answer of a new cuda-reader.
 inline std::string ask(const Message& message, int descriptor) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return "no socket";
@@ -74,7 +74,7 @@ struct Slot {
     mapping = *DeviceMapping::map(allocation, Access::kReadWrite, device.ordinal);
     descriptor = *allocation.export_descriptor();
     EXPECT_EQ(cudaMemcpy(mapping.data(), bytes.data(), size, cudaMemcpyHostToDevice), cudaSuccess);
-    // From pageable memory it may return before it has landed: other processes, and an unmapping, come later.
+    // A copy from pageable memory may return before it is complete, and other processes or an unmapping come next.
     EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   Message message(Command command, int mapped_on = 0) const {

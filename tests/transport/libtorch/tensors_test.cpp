@@ -151,7 +151,7 @@ TEST_F(LibTorch, ATensorThatCannotMoveIsNamedAndThoseThatDidKeepTheirMemory) {
   EXPECT_EQ(memory.use_count(), 2);
 }
 
-// In the place of LibTorch's half for GPUs: one stream, and what its allocator is told of.
+// Replaces LibTorch's GPU part: one stream, and the memory that its allocator is told about.
 class Gpu final : public c10::impl::DeviceGuardImplInterface {
  public:
   Gpu() : before_(c10::impl::device_guard_impl_registry[static_cast<std::size_t>(at::kCUDA)].exchange(this)) {}
@@ -172,7 +172,7 @@ class Gpu final : public c10::impl::DeviceGuardImplInterface {
     told_.push_back(data.get());
   }
 
-  // What the allocator is said to have made where one is given; memory of the host, which nobody reads.
+  // A tensor of host memory, which is never read; `allocator`, if given, counts as its maker.
   at::Tensor tensor(std::vector<float>& values, c10::Allocator* allocator) const {
     const std::size_t bytes = values.size() * sizeof(float);
     c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(values.data(), device()), allocator,
@@ -188,8 +188,8 @@ class Gpu final : public c10::impl::DeviceGuardImplInterface {
   const c10::impl::DeviceGuardImplInterface* const before_;
 };
 
-// Or memory that is freed right behind send_async() would be the next tensor of the stream that it was allocated for,
-// before it was read. Told at each send: it may be another's by then.
+// Otherwise memory that is freed right after send_async() would become the next tensor of the stream that it was
+// allocated for before it was read. Told at each send, because the memory may have changed.
 TEST_F(LibTorch, TellsTheAllocatorOfTheStreamThatSends) {
   const Gpu gpu;
   std::vector<float> one(8), two(8), slot(8);

@@ -42,7 +42,7 @@ class ColdReadTest : public testing::Test {
     ASSERT_THAT(replace_file(folder / "file", text_), IsOk());
     fd_.reset(::open((folder / "file").c_str(), O_RDONLY | O_CLOEXEC));
   }
-  // Reads all of it, and checks every byte; how it was read.
+  // Reads everything, checks every byte, and returns how it was read.
   std::string read(std::uint64_t bytes = kBytes) {
     std::vector<std::byte> got(bytes);
     std::uint64_t total = 0;
@@ -99,7 +99,7 @@ TEST_F(ColdReadTest, DoesWithUnregisteredBuffersWhereLockedMemoryIsShort) {
   ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
   const struct rlimit none { .rlim_cur = 0, .rlim_max = before.rlim_max };
   ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &none), 0);
-  std::thread([this] {  // a right to lock as much as one likes is given up, in this thread
+  std::thread([this] {  // this thread gives up the right to lock unlimited memory
     __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
     __user_cap_data_struct capabilities[2] = {};
     ASSERT_EQ(::syscall(SYS_capset, &header, capabilities), 0);

@@ -89,7 +89,7 @@ TEST(Mapping, BringsInItsPagesLaterWhereAskedTo) {
   EXPECT_TRUE(mapping->in_memory());
 }
 
-// Where a touch would be a SIGBUS.
+// If a touch would be a SIGBUS.
 TEST(Mapping, SaysThatAFileIsShorterThanItsMapping) {
   const UniqueFd fd = file();
   EXPECT_THAT(Mapping::map(fd.get(), 2 * kMappedBytes, Access::kReadOnly),

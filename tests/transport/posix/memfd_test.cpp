@@ -63,7 +63,7 @@ TEST(Memfd, ClosesOnExec) {
   EXPECT_NE(::fcntl(memory->descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-// A control group of the test's own below this process's, version 1 or 2; none where it may make none.
+// The test's own control group below this process's, version 1 or 2; none if the test may not make one.
 std::optional<std::filesystem::path> small_group(std::uint64_t limit) {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
@@ -80,7 +80,7 @@ std::optional<std::filesystem::path> small_group(std::uint64_t limit) {
   return std::nullopt;
 }
 
-// The kernel would end a process that goes beyond its control group's limit, not refuse the page.
+// The kernel would kill a process that exceeds its control group's limit instead of refusing the page.
 TEST(Memfd, IsRefusedWhereItsControlGroupHasNoRoom) {
   constexpr std::uint64_t kLimit = 64u << 20;
   const std::optional<std::filesystem::path> group = small_group(kLimit);
@@ -108,7 +108,7 @@ TEST(Memfd, IsRefusedWhereItsControlGroupHasNoRoom) {
                                    HasSubstr("memory limit (memory.max, or memory.limit_in_bytes) is 67108864")));
 }
 
-// What a worker could try with the descriptor that it was given.
+// Everything that a worker could try with its descriptor.
 class SealedMemfd : public testing::Test {
  protected:
   void SetUp() override {

@@ -56,7 +56,7 @@ TEST_F(PrivateFolder, IsRefusedWhereOthersCanEnter) {
   EXPECT_EQ(std::filesystem::status(folder_).permissions(), std::filesystem::perms(0704)) << "mending it is the user's";
 }
 
-// A user that followed the advice to take it would break the machine.
+// A user who followed advice to take such a folder would break the machine.
 TEST_F(PrivateFolder, ThatIsSharedIsNotTakenFromOthers) {
   ASSERT_THAT(make_private_folder(folder_), IsOk());
   ASSERT_EQ(::chmod(folder_.c_str(), 01777), 0);
@@ -68,7 +68,7 @@ TEST_F(PrivateFolder, ThatIsSharedIsNotTakenFromOthers) {
   EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
   EXPECT_THAT(check_private_folder(folder_, "shm:///tmp/run"), advice("shm:///tmp/run"));
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
-  std::ofstream(folder_ / "notes.txt").put('x');  // as root's /usr has
+  std::ofstream(folder_ / "notes.txt").put('x');  // like root's /usr
   EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
   std::ofstream(folder_ / "sender.lock").put('x');
   EXPECT_THAT(make_private_folder(folder_), StatusIs(StatusCode::kPermissionDenied, HasSubstr("run: chmod 700")));
@@ -78,7 +78,7 @@ TEST_F(PrivateFolder, ThatIsSharedIsNotTakenFromOthers) {
   EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
 }
 
-// It would be full of slots and locks, and who tidies it away takes the endpoint along.
+// It would fill with slots and locks, and cleaning it up would remove the endpoint.
 TEST_F(PrivateFolder, ThatIsThereForSomethingElseIsRefused) {
   ASSERT_THAT(make_private_folder(folder_), IsOk());
   std::ofstream(folder_ / "config.json").put('x');
@@ -154,7 +154,7 @@ TEST_F(PrivateFolder, IsOpenedOnlyAsWhatItIs) {
   EXPECT_THAT(open_private_folder(folder_), StatusIs(StatusCode::kPermissionDenied, HasSubstr("chmod 700")));
 }
 
-// Nothing that others could have put there, and nothing that would wait to be opened.
+// Refuses files that others could have put there, and files whose opening would block.
 TEST_F(PrivateFolder, GivesFilesOfThisUserAlone) {
   ASSERT_THAT(make_private_folder(folder_), IsOk());
   std::ofstream(folder_ / "file") << "x";

@@ -32,7 +32,7 @@ class UringTest : public testing::Test {
     ASSERT_THAT(replace_file(folder_.path() / "file", "0123456789"), IsOk());
     fd_.reset(::open((folder_.path() / "file").c_str(), O_RDWR | O_CLOEXEC));
   }
-  // Results by tag, of everything that is under way.
+  // The results, by tag, of all operations under way.
   std::map<std::uint64_t, int> finish() {
     std::map<std::uint64_t, int> results;
     while (ring_->under_way() > 0) {

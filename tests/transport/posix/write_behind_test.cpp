@@ -45,7 +45,7 @@ TEST(WriteBehind, HasNoMoreUnderWayThanItsRingHolds) {
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   WriteBehind behind;
   behind.begin(fd.get());
-  behind.reached(std::uint64_t{4} << 30);  // 512 chunks, of a file that has none
+  behind.reached(std::uint64_t{4} << 30);  // 512 chunks of a file without any
   EXPECT_THAT(behind.finish(Deadline(test::patience())), IsOk());
 }
 

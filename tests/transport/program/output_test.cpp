@@ -22,7 +22,7 @@ using test::IsOk;
 using test::StatusIs;
 using testing::HasSubstr;
 
-// Stdout is `fd` for as long as this lives.
+// Stdout is `fd` as long as this lives.
 class StdoutIs {
  public:
   explicit StdoutIs(int fd) : before_(::dup(STDOUT_FILENO)) { ::dup2(fd, STDOUT_FILENO); }
@@ -85,7 +85,7 @@ TEST(WriteOutput, ReplacesAFileAndWritesIntoADevice) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("write /dev/full: No space left on device")));
   struct stat status {};
   ASSERT_EQ(::stat("/dev/full", &status), 0);
-  EXPECT_TRUE(S_ISCHR(status.st_mode)) << "and it is a device still";
+  EXPECT_TRUE(S_ISCHR(status.st_mode)) << "it is still a device";
 }
 
 TEST(CheckOutput, SaysBeforeTheWorkWhetherAFileCanBeWritten) {

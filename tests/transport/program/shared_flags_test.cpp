@@ -14,7 +14,7 @@
 #include <bascule/transport/program/flags.h>
 
 ABSL_FLAG(int, pots, 1, "how many");
-ABSL_FLAG(int, hands, 2, "which the waiter has, too");
+ABSL_FLAG(int, hands, 2, "which the waiter also has");
 ABSL_FLAG(bool, salt, true, "or none");
 ABSL_FLAG(std::optional<int>, guests, std::nullopt, "or who comes");
 ABSL_FLAG(std::vector<std::string>, herbs, {}, "which");
@@ -141,7 +141,7 @@ TEST_F(SharedFlags, HelpTellsOfFilesAndVariables) {
                                       HasSubstr("BASCULE_MAX_TOKENS")));
 }
 
-// bascule-bench has a --sync of its own kind: what a user set for the pair is not for it.
+// bascule-bench has a different --sync: the pair's setting is not for it.
 TEST_F(SharedFlags, AProgramWithoutACompanionReadsNoEnvironment) {
   const Environment pots("BASCULE_POTS", "5"), typo("BASCULE_POT", "5"), config("BASCULE_CONFIG", "/nowhere");
   const auto parsed = parse_flags({}, {.name = "cook", .summary = "cooks"});

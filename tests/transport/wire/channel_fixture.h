@@ -1,4 +1,4 @@
-// A channel over one end of a real socket pair; the other end is a channel too, or a bare descriptor.
+// A channel over one end of a real socket pair; the other end is also a channel, or a bare descriptor.
 #pragma once
 
 #include <utility>
@@ -20,7 +20,7 @@
 
 namespace bascule {
 
-// What a channel told its owner.
+// Everything that a channel reported to its owner.
 struct Heard {
   std::vector<Message> messages;
   std::vector<std::vector<UniqueFd>> descriptors;  // of each message
@@ -70,7 +70,7 @@ class ChannelTest : public testing::Test {
     io_.restart();
     while (io_.poll() > 0) io_.restart();
   }
-  // Runs until the channel closed, and says why.
+  // Runs until the channel closed, and returns why.
   absl::Status run_until_closed(const Heard& heard) {
     EXPECT_TRUE(run_until([&] { return !heard.closed.empty(); }));
     return heard.closed.empty() ? absl::OkStatus() : heard.closed.front();
@@ -99,7 +99,7 @@ inline Pipe make_pipe() {
   EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
-// Whether nobody holds the other end any more (the pipe is empty).
+// Whether no process holds the other end (the pipe is empty).
 inline bool hung_up(const Pipe& pipe) {
   char byte = 0;
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);

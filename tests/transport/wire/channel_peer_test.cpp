@@ -1,4 +1,4 @@
-// What a channel does with a peer that is broken, hostile or gone.
+// A channel with a peer that is broken, hostile or gone.
 #include <signal.h>
 #include <sys/wait.h>
 

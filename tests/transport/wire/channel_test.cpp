@@ -58,7 +58,7 @@ TEST_F(ChannelTest, QueuedMessagesKeepTheirOrderAndDescriptors) {
   Heard ours, theirs;
   const auto a = start_channel(std::move(ours_), ours);
   const std::string long_text(3 << 20, 'x');
-  a->send(Refused{.why = long_text});  // more than the socket takes: what follows is queued
+  a->send(Refused{.why = long_text});  // more than the socket takes: later messages are queued
   std::vector<Pipe> pipes;
   for (int i = 0; i < 20; ++i) {
     pipes.push_back(make_pipe());

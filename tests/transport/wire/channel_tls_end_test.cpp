@@ -1,4 +1,4 @@
-// How a channel over TLS ends, from either end.
+// The end of a channel over TLS, closed by either side.
 #include "channel_tls_fixture.h"  // first: see there
 
 #include "sample_messages.h"
@@ -30,7 +30,7 @@ TEST_F(ChannelTlsEndTest, ClosingWritesOutAndSaysThatAllIsSaid) {
   EXPECT_THAT(heard.closed, IsEmpty());
 }
 
-// More than the socket takes: the peer knows that the end is missing.
+// More than the socket takes: the peer notices that the end is missing.
 TEST_F(ChannelTlsEndTest, ClosingBehindMoreThanTheSocketTakesIsNoEnd) {
   TlsPeer peer = make_peer(worker());
   Heard heard;

@@ -26,7 +26,7 @@ class ChannelTlsTest : public ChannelTest {
     handshake_ = std::make_shared<TlsHandshake>(Channel::Socket(io_, protocol, ours_.release()), *context.session());
     handshake_->start([this](absl::StatusOr<std::shared_ptr<Channel>> channel) { result_ = std::move(channel); });
   }
-  // Both ends as far as they go.
+  // Advances both ends as far as possible.
   template <typename Done>
   bool pump_until(test::TlsPeer& peer, Done done) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);

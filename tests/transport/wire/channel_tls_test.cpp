@@ -1,4 +1,4 @@
-// What a channel over TLS carries.
+// Messages over a TLS channel.
 #include "channel_tls_fixture.h"  // first: see there
 
 #include <openssl/ssl.h>
@@ -67,7 +67,7 @@ TEST_F(ChannelTlsTest, WhatCameBehindTheHandshakeIsHeard) {
   ASSERT_TRUE(run_until([&] { return heard.messages.size() == 1; }));
 }
 
-// One record may hold more frames than are read at a time: the socket does not tell of them again.
+// One record may hold more frames than are read at a time, and the socket does not signal the rest.
 TEST_F(ChannelTlsTest, FramesThatOpenSslHoldsAreAllRead) {
   TlsPeer peer = make_peer(worker());
   Heard heard;
@@ -78,7 +78,7 @@ TEST_F(ChannelTlsTest, FramesThatOpenSslHoldsAreAllRead) {
     glued.insert(glued.end(), frame.begin(), frame.end());
   }
   peer.say(glued);
-  while (peer.unsent()) peer.pump();  // all of it lies in the socket
+  while (peer.unsent()) peer.pump();  // everything is in the socket
   ASSERT_TRUE(run_until([&] { return heard.messages.size() == 3000; }));
   for (Version version = 0; version < 3000; ++version)
     EXPECT_EQ(std::get<Decided>(heard.messages[version]).version, version);
@@ -124,13 +124,13 @@ TEST_F(ChannelTlsTest, TwoChannelsCarryTwentyMegabytes) {
   EXPECT_TRUE(std::get<Refused>(b.messages[0]).why == text);
 }
 
-// One of these counts leaves enciphered bytes of the last message behind, and no message in the queue.
+// One of these counts leaves encrypted bytes of the last message, and no message in the queue.
 TEST_F(ChannelTlsTest, TheLastRecordGoesOutWhereverTheSocketIsFull) {
   for (std::size_t count = 1; count <= 24; ++count) {
     SCOPED_TRACE(count);
     int ends[2] = {-1, -1};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    const int small = 1;  // the kernel takes its least
+    const int small = 1;  // the kernel uses its minimum
     ASSERT_EQ(::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)), 0);
     ours_.reset(ends[0]);
     TlsPeer peer(UniqueFd(ends[1]), worker());

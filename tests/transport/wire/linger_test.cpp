@@ -1,4 +1,4 @@
-// A refusal reaches a peer whose own words are not read any more.
+// A refusal reaches a peer whose messages are no longer read.
 #include "channel_tls_fixture.h"  // first: see there
 
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ using testing::SizeIs;
 
 class LingerTest : public ChannelTlsTest {
  protected:
-  // Both ends of a connection over TCP. Theirs takes little at a time: the rest waits in our end's kernel.
+  // Both ends of a connection over TCP. The peer's end takes little at a time: the rest waits in our end's kernel.
   void connect_over_tcp() {
     const int small = 4096, large = 1 << 20;
     const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -36,7 +36,7 @@ class LingerTest : public ChannelTlsTest {
     ours_.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     ASSERT_EQ(::setsockopt(ours_.get(), SOL_SOCKET, SO_SNDBUF, &large, sizeof(large)), 0);
   }
-  // Until the peer has hung up; 0, or the error that it met.
+  // Reads until the peer has hung up; returns 0 or the error.
   int read_to_the_end(int socket, std::vector<std::uint8_t>& heard) {
     std::vector<std::uint8_t> bytes(1 << 16);
     int error = EAGAIN;
@@ -56,7 +56,7 @@ class LingerTest : public ChannelTlsTest {
   }
 };
 
-// The kernel dropped what it had not sent, and the peer heard that its connection was reset.
+// Without lingering, the kernel dropped unsent bytes and reset the peer's connection.
 TEST_F(LingerTest, OverTlsARefusalArrivesThoughThePeersWordsAreUnread) {
   connect_over_tcp();
   TlsPeer peer = make_peer(worker());
@@ -72,7 +72,7 @@ TEST_F(LingerTest, OverTlsARefusalArrivesThoughThePeersWordsAreUnread) {
   EXPECT_TRUE(peer.refusal() == last.why) << peer.heard().size() << " bytes came";
 }
 
-// The same where it goes on speaking for a while.
+// The same if the peer keeps sending for a while.
 TEST_F(LingerTest, OverTlsARefusalArrivesThoughThePeerSpeaksOn) {
   connect_over_tcp();
   TlsPeer peer = make_peer(worker());
@@ -98,7 +98,7 @@ TEST_F(LingerTest, OnAUnixSocketThePeerReadsToTheEnd) {
   std::vector<std::uint8_t> heard;
   EXPECT_EQ(read_to_the_end(theirs_.get(), heard), 0) << "it was reset";
   EXPECT_TRUE(heard == framed(last)) << heard.size() << " bytes came";
-  write_bytes(framed(Heartbeat{}));  // which did not know it yet
+  write_bytes(framed(Heartbeat{}));  // sent before it knew
 }
 
 TEST_F(LingerTest, EndsWithThePeer) {
@@ -141,7 +141,7 @@ TEST_F(LingerTest, ManyAtOnceTakeNoMoreDescriptorsThanTheyMay) {
   EXPECT_NE(::fcntl(ends[0], F_GETFD), -1) << "those that have ended still count";
 }
 
-// What it is sent is thrown away, and its descriptors are closed.
+// Messages to it are discarded, and their descriptors closed.
 TEST_F(LingerTest, KeepsNothingOfWhatComes) {
   Heard heard;
   Pipe pipe = make_pipe();

@@ -1,4 +1,4 @@
-// Mutations of valid messages, the same at every run: each is taken or refused, and none crashes.
+// Mutations of valid messages, the same in every run: each is accepted or refused, and none crashes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Mutator {
         bytes.insert(place(bytes), length.begin(), length.end());
         break;
       }
-      default: {  // a piece of it once more, somewhere else
+      default: {  // repeats a piece elsewhere
         const std::size_t from = below(bytes.size());
         const Bytes piece(bytes.begin() + static_cast<std::ptrdiff_t>(from),
                           bytes.begin() + static_cast<std::ptrdiff_t>(from + below(bytes.size() - from)));

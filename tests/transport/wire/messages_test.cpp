@@ -18,14 +18,14 @@ json map_of(const Message& message) { return json::from_cbor(encode(message)); }
 
 absl::StatusOr<Message> decode_map(const json& map) { return decode(json::to_cbor(map)); }
 
-// The text with which `map` is refused; "" if it is taken.
+// The text with which `map` is refused; "" if it is accepted.
 std::string refusal(const json& map) {
   const absl::Status status = decode_map(map).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   return std::string(message_of(status));
 }
 
-// `message` with what lies at `place` replaced.
+// `message` with the value at `place` replaced.
 std::string refusal(const Message& message, const char* place, const json& value) {
   json map = map_of(message);
   map[json::json_pointer(place)] = value;
@@ -48,7 +48,7 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
                                           "bye", "status_query", "status", "deliver", "transport", "loading"));
 }
 
-// The layout of a welcome is written once, for all workers.
+// A welcome's layout is encoded once for all workers.
 TEST(Messages, AWelcomeWithALayoutThatIsWrittenAlreadySaysTheSame) {
   for (const Message& message : sample_messages()) {
     const auto* const welcome = std::get_if<Welcome>(&message);

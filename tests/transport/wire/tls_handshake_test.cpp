@@ -1,4 +1,4 @@
-// Whom a handshake lets in, and whom it does not.
+// Which peers a handshake accepts.
 #include "channel_tls_fixture.h"  // first: see there
 
 #include <signal.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 using TlsHandshakeTest = ChannelTlsTest;
 
-// A peer that wants another key exchange than the one that was begun lets it begin anew.
+// A peer that requires another key exchange makes the handshake restart.
 TEST_F(TlsHandshakeTest, ASecondOfferIsAsGoodAsTheFirst) {
   TlsPeer::Options picky = sender();
   picky.groups = "P-256";
@@ -31,7 +31,7 @@ TEST_F(TlsHandshakeTest, ASecondOfferIsAsGoodAsTheFirst) {
   EXPECT_TRUE(pump_until(peer, [&] { return heard.messages.size() == 1; }));
 }
 
-// What this is for: at its default settings OpenSSL's client, told to verify nothing, is glad of such a server.
+// Why this matters: at its default settings OpenSSL's client, told to verify nothing, accepts such a server.
 TEST_F(TlsHandshakeTest, AServerWithACertificateAndNoTokenIsRefused) {
   const TlsPeer::Options rogue = {.server = true, .certificate = true};
   {
@@ -120,8 +120,8 @@ TEST_F(TlsHandshakeTest, APeerThatHangsUpInTheHandshakeIsNoLiar) {
   EXPECT_THAT(result_with(peer), StatusIs(StatusCode::kUnavailable, HasSubstr("hung up during the TLS handshake")));
 }
 
-// A first message of 128 KiB, as it announces, in records of one byte: OpenSSL would take them all, at 100 ns and more
-// for each, while nobody else is heard.
+// A first message with a stated length of 128 KiB, in records of one byte: OpenSSL would accept them all, at 100 ns or
+// more each, while no other peer is served.
 TEST_F(TlsHandshakeTest, AHandshakeWithoutAnEndIsCutShort) {
   std::vector<std::uint8_t> bytes;
   const auto add_record = [&](std::uint8_t byte) { bytes.insert(bytes.end(), {22, 3, 1, 0, 1, byte}); };

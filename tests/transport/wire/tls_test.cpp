@@ -1,4 +1,4 @@
-// Sessions by themselves: no socket, bytes are carried by hand.
+// Sessions without sockets: the tests carry the bytes.
 #include <bascule/transport/wire/tls.h>
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using Bytes = std::vector<std::uint8_t>;
 const Token kToken("correct horse battery staple");
 
 TlsSession session(Role role, const Token& token = kToken, std::string_view scheme = "nccl") {
-  return TlsContext::make(role, token, scheme)->session().value();  // which outlives its context
+  return TlsContext::make(role, token, scheme)->session().value();  // it outlives its context
 }
 // Everything that one end wants to send, `most` bytes at a time.
 Bytes take_output(TlsSession& from) {
@@ -47,7 +47,7 @@ void carry(TlsSession& from, TlsSession& to, std::size_t most = 1u << 20) {
 struct Met {
   absl::StatusOr<bool> sender, receiver;
 };
-// As far as the handshake goes; `most` bytes are carried between two looks.
+// Advances the handshake as far as possible, carrying `most` bytes at a time.
 Met shake_hands(TlsSession& sender, TlsSession& receiver, std::size_t most = 1u << 20) {
   Met met;
   for (int turn = 0; turn < 4; ++turn) {
@@ -72,7 +72,7 @@ auto not_authenticated(std::string_view detail) {
                                                       HasSubstr(std::string(detail)), Not(HasSubstr("horse"))));
 }
 
-// By another implementation (Python's hmac) of what docs/design/protocol.md says.
+// Computed by another implementation (Python's hmac) of docs/design/protocol.md.
 TEST(Tls, TheKeyIsTheFunctionOfTheDocs) {
   const std::string identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 3";
   EXPECT_EQ(tls_identity("nccl"), cat("bascule tls psk v1 | worker to sender | scheme nccl | protocol ", kProtocol));
@@ -84,7 +84,7 @@ TEST(Tls, TheKeyIsTheFunctionOfTheDocs) {
   EXPECT_NE(*tls_key(Token("correct horse battery stable"), identity), *key);
 }
 
-// Where OpenSSL fails, no key of zeros is left in its place.
+// If OpenSSL fails, there is no key of zeros.
 TEST(Tls, WithoutAKeyThereIsNoContext) {
   ASSERT_EQ(EVP_set_default_properties(nullptr, "provider=nobody"), 1);
   const absl::StatusOr<TlsKey> key = tls_key(kToken, tls_identity("nccl"));
@@ -124,7 +124,7 @@ TEST(Tls, AnotherTokenIsRefusedAtBothEnds) {
   EXPECT_THAT(sender.shake_hands(), not_authenticated("")) << "one attempt";
 }
 
-// As a relay would bring it from a worker of another endpoint.
+// Like a connection that a relay brings from a worker of another endpoint.
 TEST(Tls, AnotherSchemeIsRefusedAtBothEndsAndNamed) {
   TlsSession sender = session(Role::kSender), receiver = session(Role::kReceiver, kToken, "shm");
   const Met met = shake_hands(sender, receiver);
@@ -138,7 +138,7 @@ TEST(Tls, OneAgainstItsLikeIsRefused) {
   EXPECT_THAT(other.shake_hands(), IsOk());
   carry(one, other);
   EXPECT_THAT(other.shake_hands(), not_authenticated("TLS: "));
-  TlsSession mirror = session(Role::kReceiver);  // its own words come back
+  TlsSession mirror = session(Role::kReceiver);  // its own bytes come back
   EXPECT_THAT(mirror.shake_hands(), IsOk());
   ASSERT_THAT(mirror.feed(take_output(mirror)), IsOk());
   EXPECT_THAT(mirror.shake_hands(), not_authenticated("TLS: "));
@@ -165,7 +165,7 @@ TEST(Tls, WhatChangesOnTheWayIsSeen) {
   EXPECT_FALSE(sender.failure().ok());
 }
 
-// OpenSSL keeps errors in a queue of the thread, where it looks again.
+// OpenSSL keeps errors in a queue per thread, and checks it later.
 TEST(Tls, AnErrorThatSomebodyElseLeftIsNotOurs) {
   const auto leave_one = [] { ERR_raise(ERR_LIB_USER, ERR_R_INTERNAL_ERROR); };
   TlsSession sender = session(Role::kSender), receiver = session(Role::kReceiver);
@@ -182,8 +182,7 @@ TEST(Tls, AnErrorThatSomebodyElseLeftIsNotOurs) {
   ::ERR_clear_error();
 }
 
-// What anybody who reaches the port can send: whatever it is, nobody is let in, and nobody is left waiting for less
-// than TLS asks for.
+// Any bytes may come to the port: no such peer is accepted, and none is kept waiting once TLS has enough bytes.
 TEST(Tls, GarbageBeforeTheHandshakeLetsNobodyIn) {
   std::mt19937 random(11);
   const TlsContext sender = *TlsContext::make(Role::kSender, kToken, "nccl");
@@ -207,7 +206,7 @@ TEST(Tls, GarbageBeforeTheHandshakeLetsNobodyIn) {
     const absl::StatusOr<bool> met = server.shake_hands();
     EXPECT_FALSE(met.ok() && *met);
     if (!met.ok()) ++refused;
-    // A worker is as little impressed by a sender's.
+    // A worker also refuses such bytes from a sender.
     ASSERT_THAT(client.feed(hello), IsOk());
     const absl::StatusOr<bool> worker = client.shake_hands();
     EXPECT_FALSE(worker.ok() && *worker);

@@ -1,8 +1,8 @@
-// What the pages of our programs draw with. Texts become markup by escape() alone.
+// Drawing functions for our programs' pages. Texts become markup only through escape().
 const at = id => document.getElementById(id);
-// Lists may be longer than a call may have arguments.
+// Lists may have more items than a call can have arguments.
 const lowest = (list, start = Infinity) => list.reduce((a, b) => b < a ? b : a, start), highest = (list, start = -Infinity) => list.reduce((a, b) => b > a ? b : a, start);
-// Every nth of a list and the last, so that about `most` are left.
+// Every nth item of a list and the last, so that about `most` remain.
 const spacing = (count, most) => Math.max(1, Math.ceil(count / most));
 const every = (list, n) => n === 1 ? list : list.filter((_, i) => i % n === 0 || i === list.length - 1);
 const digits = value => value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
@@ -12,7 +12,7 @@ const duration = seconds => {
 };
 const escape = text => String(text).replace(/[&<>"]/g, c => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
-// A text beside the pointer, or the finger, for whatever carries data-tip. The tables below the charts say the same.
+// A text beside the pointer or the finger, for elements with data-tip. The tables below the charts have the same values.
 const tip = document.createElement("div");
 tip.id = "tip";
 tip.setAttribute("aria-hidden", "true");
@@ -26,7 +26,7 @@ for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kin
   tip.style.top = event.clientY + 16 + "px";
 });
 
-// A picture for everybody: its name, and what it shows in words. A unit is a pixel, so that text keeps its size on a phone.
+// An accessible picture, with its name and a description. A unit is a pixel, so that text keeps its size on a phone.
 let pictures = 0;
 function picture(width, height, name, desc, inner) {
   const id = `picture-${++pictures}`;
@@ -34,9 +34,9 @@ function picture(width, height, name, desc, inner) {
     `<title id="${id}-title">${escape(name)}</title><desc id="${id}-desc">${escape(desc)}</desc>${inner}</svg>`;
 }
 
-// A picture in `element`, as wide as it, drawn again when the width changes; below it a table with the figures. draw(width)
-// returns {height, inner}, what picture() takes. The table is {head, rows, cells}; cells(row) makes the texts of a row, unless
-// the row is the texts.
+// A picture in `element`, as wide as it, redrawn when the width changes, with a table of the figures below. draw(width)
+// returns {height, inner} for picture(). The table is {head, rows, cells}; cells(row) makes the texts of a row, unless the row
+// already is the texts.
 const drawings = [];
 const tableRows = 500;  // the results may have more
 function place(element, name, desc, table, draw) {
