@@ -63,8 +63,7 @@ Strided random_strided(std::mt19937_64& random, const std::string& name) {
       if (tensor.spec.shape[d] > 0)
         elements += static_cast<std::uint64_t>((tensor.spec.shape[d] - 1) * tensor.strides[d]);
   }
-  tensor.storage.resize(tensor.offset +
-                        elements * size_of(tensor.spec.dtype));  // not a byte more, so that sanitizers notice overruns
+  tensor.storage.resize(tensor.offset + elements * size_of(tensor.spec.dtype));  // exact, for the sanitizers
   for (std::byte& byte : tensor.storage) byte = static_cast<std::byte>(random());
   return tensor;
 }

@@ -136,8 +136,7 @@ DeviceMapping::~DeviceMapping() {
   const absl::StatusOr<const Driver*> functions = driver();
   if (!functions.ok()) return;
   kernels::cuda::CudaResult unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
-  if (unmapped.code ==
-      CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset, and this memory belongs to no context
+  if (unmapped.code == CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset: this memory belongs to no context
     (void)kernels::cuda::told(cudaFree(nullptr));
     unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
   }

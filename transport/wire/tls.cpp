@@ -172,8 +172,7 @@ absl::StatusOr<TlsContext> TlsContext::make(Role role, const Token& token, std::
       ::SSL_CTX_set_recv_max_early_data(context, 0) != 1)
     return openssl_error("do without tickets and early data");
   ::SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  ::SSL_CTX_clear_options(context,
-                          SSL_OP_ALLOW_NO_DHE_KEX);  // so that a leaked token does not decrypt recorded traffic
+  ::SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);  // a leaked token cannot decrypt recorded traffic
   ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   if (role == Role::kSender) {
