@@ -3,6 +3,7 @@
 //
 // Each worker is a connection: it greets, answers prepare, sealed and decided like a receiver, releases the previous
 // version's slot, keeps its lease pipe and sends heartbeats. Unlike a receiver it never reconnects.
+//
 // Threads: all calls and all work happen on the thread that calls run_until().
 #pragma once
 

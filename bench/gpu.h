@@ -1,5 +1,6 @@
 // The measurements' own work on a GPU: memory for models, making, reading and checking their content (content.h), and
 // the plain copies that serve as baselines. In a build without CUDA, open() returns an error.
+//
 // One thread at a time. Writes, reads and checks go to the device's default stream, like a trainer's or an engine's
 // work. Each call waits for its work unless it says otherwise.
 #pragma once

@@ -3,6 +3,7 @@
 //
 //   boundary   flip    1 … 8      9
 //   step       first   baseline   ordinary
+//
 // A stall is the time inside commit() plus the time by which the next step exceeded the median of the baseline's steps,
 // if it did. The ordinary boundary after the baseline gives the same number without a flip: the machine's noise.
 #pragma once

@@ -75,7 +75,7 @@ TEST(Content, ExpectsACastToRound) {
   for (std::size_t i = 0; i < kElements; ++i) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, wide.bytes.data() + 4 * i, 4);
-    // The nearer of the two neighbours, by arithmetic on halves of the last place.
+    // The nearer of the two neighbours, computed in halves of the last place.
     const std::uint32_t rest = bits & 0xffff, low = bits >> 16;
     const auto rounded = static_cast<std::uint16_t>(low + (rest > 0x8000 || (rest == 0x8000 && low % 2 == 1) ? 1 : 0));
     std::memcpy(slot.bytes.data() + 2 * i, &rounded, 2);

@@ -35,7 +35,7 @@ TEST(Footprint, SlotsAreToldFromTheRest) {
 }
 
 TEST(Footprint, FindsAMappingOfThisProcessByAnAddressInIt) {
-  // So large that half of it is more than the process, sanitizers included, or the kernel's reclaim moves meanwhile.
+  // So large that half of it exceeds any change by the process, sanitizers or the kernel's reclaim meanwhile.
   constexpr std::size_t kBytes = 64 << 20;
   void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

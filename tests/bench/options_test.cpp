@@ -14,7 +14,7 @@ using test::StatusIs;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What parse_sync() adds where it is not given: a busy machine is no reason to evict a worker.
+// The options that parse_sync() adds unless given: a busy machine is no reason to evict a worker.
 constexpr const char* kPatience = "timeout=2m&flip_timeout=1m&suspect_after=1m";
 
 TEST(Sync, ASchemeAloneTakesTheFolderOfTheRun) {

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// What stands in the page's element of data.
+// The content of the page's data element.
 std::string data_of(const std::string& page) {
   const std::string open = "<script type=\"application/json\" id=\"results\">";
   const std::size_t begin = page.find(open) + open.size();

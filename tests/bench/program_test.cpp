@@ -1,4 +1,4 @@
-// The program itself, over shm, small enough for the sanitizers. No time is asserted.
+// The program itself, over shm, small enough for the sanitizers. Asserts no times.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <spawn.h>
@@ -33,7 +33,7 @@ using testing::IsEmpty;
 
 class Program : public testing::Test {
  protected:
-  // Starts it; stdout goes to `out`, or with stderr to the log that is read into output_.
+  // Starts it; stdout goes to `out`, or with stderr to the log, which is read into output_.
   pid_t start(std::vector<std::string> arguments, int out = -1) {
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
@@ -50,7 +50,7 @@ class Program : public testing::Test {
     EXPECT_EQ(error, 0);
     return pid;
   }
-  // As waitpid() tells it.
+  // The status of waitpid().
   int wait(pid_t pid) {
     int status = 0;
     EXPECT_EQ(::waitpid(pid, &status, 0), pid);
@@ -58,12 +58,12 @@ class Program : public testing::Test {
     output_.assign(std::istreambuf_iterator<char>(stream), {});
     return status;
   }
-  // Its exit status; what it printed is in output_.
+  // Returns its exit status; its output is in output_.
   int run(std::vector<std::string> arguments, int out = -1) {
     const int status = wait(start(std::move(arguments), out));
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  // A run over files that would last for hours, once its slots are there, and an entry of the folder is not any more.
+  // A run over files that would last for hours, once its slots exist and an entry of the folder is gone.
   pid_t start_long_run(const std::string& once_gone = "") {
     const pid_t pid = start({"--sync=memmap", "--scenario=send", "--bytes=4MiB", "--tensors=4", "--repeat=100000",
                              "--folder", folder_.path().string()});
@@ -83,7 +83,7 @@ class Program : public testing::Test {
       if (entry->path().filename().string().starts_with("slot-")) return true;
     return false;
   }
-  // But for the log.
+  // Everything except the log.
   std::vector<std::string> left_over() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
@@ -140,7 +140,7 @@ TEST_F(Program, EveryScenarioLeavesItsRecords) {
   EXPECT_EQ(counts.at("500 versions, sender: descriptors gained"), 0);
   EXPECT_EQ(counts.at("500 versions, receivers: descriptors gained"), 0);
   EXPECT_TRUE(std::filesystem::exists(file("page.html")));
-  // Endpoints and files of baselines are gone.
+  // The files of endpoints and baselines are gone.
   std::size_t left = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_.path())) ++left;
   EXPECT_EQ(left, 3u) << "expected the output, the JSON and the page alone";
@@ -151,7 +151,7 @@ TEST_F(Program, EveryScenarioLeavesItsRecords) {
   EXPECT_THAT(output_, HasSubstr("no visible difference"));
 }
 
-// Under a limit of descriptors that a fleet is beyond: the program raises it, as far as it may.
+// The limit of descriptors is too low for a fleet; the program raises it as far as it may.
 TEST_F(Program, AFleetLeavesItsCounts) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -213,7 +213,7 @@ TEST_F(Program, WhatAKilledRunLeftBehindIsRemovedByTheNextAndWhatIsInUseIsNot) {
   const std::vector<std::string> left = left_over();
   ASSERT_EQ(left.size(), 1u);
 
-  // Beside it: a folder that nobody can tell is dead, a file, and a link to somewhere else.
+  // Next to it: a folder without a lock, a file, and a link to another place.
   const std::filesystem::path unknown = folder_.path() / "bascule-bench-older",
                               elsewhere = folder_.path() / "elsewhere";
   std::filesystem::create_directory(unknown);
@@ -240,7 +240,7 @@ TEST_F(Program, WhatAKilledRunLeftBehindIsRemovedByTheNextAndWhatIsInUseIsNot) {
 }
 
 TEST_F(Program, ANohupRunGoesOnWhenItsTerminalIsClosed) {
-  std::signal(SIGHUP, SIG_IGN);  // which a process that is started inherits
+  std::signal(SIGHUP, SIG_IGN);  // a started process inherits this
   const pid_t pid = start_long_run();
   std::signal(SIGHUP, SIG_DFL);
   ASSERT_EQ(::kill(pid, SIGHUP), 0);

@@ -17,7 +17,7 @@ double target(std::string scheme, std::string scenario, std::string device, std:
   return found ? found->at_most : 0;
 }
 
-// Records may come from another machine: what is known of a scheme is known in every build.
+// Records may come from another machine: every build knows the facts of every scheme.
 TEST(Targets, DependOnHowTheSchemesWorkersRead) {
   for (const char* scheme : {"shm", "memmap"}) EXPECT_EQ(target(scheme, "send", "cpu"), 1.15) << scheme;
   EXPECT_EQ(target("shm", "send", "cpu", kGiB - 1), 0) << "too small to be measured so";

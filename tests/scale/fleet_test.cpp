@@ -1,4 +1,4 @@
-// A thousand workers, at a sender over a Unix socket: who joins is welcomed, and what is sent reaches all.
+// A thousand workers of one sender over a Unix socket: each that joins is welcomed, and every version reaches all.
 #include <bascule/bench/fake_fleet.h>  // first: Asio
 
 #include <gmock/gmock.h>
@@ -35,10 +35,10 @@ constexpr int kThousand = kSanitized ? 128 : 1024;
 constexpr int kHundreds = kSanitized ? 64 : 512;
 constexpr std::uint64_t kTensors = 338, kVeryManyTensors = kSanitized ? 5'000 : 100'000;
 
-// Workers of the fleet live only while the test serves them: it does so wherever it waits.
+// The fleet's workers run only while the test serves them, which it does whenever it waits.
 class Scale : public testing::Test {
  protected:
-  static void SetUpTestSuite() { raise_descriptor_limit(); }  // this process has both ends
+  static void SetUpTestSuite() { raise_descriptor_limit(); }  // this process has both ends of each connection
 
   void listen(std::uint64_t tensors, std::string_view options = "suspect_after=20s") {
     const std::string url = cat("shm://", folder_.path().string(), "?", options);
@@ -55,7 +55,7 @@ class Scale : public testing::Test {
     ASSERT_THAT(sender_->register_model(model_->source()), IsOk());
     fleet_.emplace(Endpoint::parse(url).value(), bench::fleet_specs(tensors).value());
   }
-  // `count` more, all at once, until they serve the newest version.
+  // Adds `count` workers at once; returns once they serve the newest version.
   void join(int count) {
     const int expected = fleet_->serving() + count;
     ASSERT_THAT(fleet_->join(count), IsOk());
@@ -65,7 +65,7 @@ class Scale : public testing::Test {
     ASSERT_THAT(sender_->wait_for_workers(expected, patience()), IsOk());
   }
   static absl::Duration patience() { return test::patience(); }
-  // To all that are there; how many of them serve it.
+  // Sends to all workers; returns how many serve the version.
   long send() {
     EXPECT_THAT(sender_->send_async(), IsOk());
     absl::StatusOr<SendReport> report = deadline_exceeded("not settled");
@@ -115,7 +115,7 @@ TEST_F(Scale, WhereOneDiesTheOthersFlip) {
   EXPECT_EQ(send(), kHundreds);
 }
 
-// Silent peers are given up soon here: in all that time each side hears no more than the other's heartbeats.
+// Silent peers are given up soon here. Meanwhile each side receives only the other's heartbeats.
 TEST_F(Scale, HeartbeatsKeepAllOfThemAndTheirSender) {
   listen(kTensors, cat("heartbeat=100ms&suspect_after=", absl::ToInt64Milliseconds(4 * test::silence()), "ms"));
   EXPECT_EQ(send(), 0);

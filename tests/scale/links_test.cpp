@@ -1,4 +1,4 @@
-// Links: two directions each, shared by turns.
+// Links have two directions each, and flows take turns.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -14,7 +14,7 @@ class LinksTest : public testing::Test {
   static constexpr std::uint64_t kPiece = 1 << 20;
   static constexpr double kPieceSeconds = static_cast<double>(kPiece) / kNic, kNear = 1e-7;
 
-  // Pieces from one node to another; the flow.
+  // Sends pieces from one node to another; returns the flow.
   Links::FlowId send(Node from, Node to, int pieces) {
     const Links::FlowId id = links_.open(from, to, 0, [this, from, to](Time there) {
       there_[{from, to}].push_back(seconds_between(began_, there));

@@ -1,4 +1,4 @@
-// Routes: all engines are on them, none twice, and each host is entered once.
+// Routes contain every engine exactly once, and enter each host once.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -28,7 +28,7 @@ Machine machine_of(int engines, bool apart, int nics = 1) {
 
 RouteRules route_of(std::string_view name) { return parse_route(name).value(); }
 
-// The nodes below each, in one stripe; only those in another host, or only those in the same.
+// The number of nodes below each in one stripe, counting only those on another host, or only those on the same.
 std::map<Node, int> below(const Parents& parents, const Machine& machine, bool other_host) {
   std::map<Node, int> count;
   for (std::size_t node = 1; node < parents.size(); ++node)
@@ -50,7 +50,7 @@ TEST_P(EveryRoute, LeadsFromTheTrainerToEveryEngine) {
             above = parents[static_cast<std::size_t>(above)];
             ASSERT_NE(above, kNobody) << "engine " << node << " of " << engines;
           }
-          EXPECT_EQ(above, kTrainer) << "a circle at engine " << node << " of " << engines;
+          EXPECT_EQ(above, kTrainer) << "a cycle at engine " << node << " of " << engines;
         }
       }
     }

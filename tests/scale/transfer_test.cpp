@@ -1,4 +1,4 @@
-// Transfers: what is computed piece by piece, against closed forms; and that each byte moves once.
+// Transfers: compares times computed piece by piece with closed forms, and checks that each byte moves once.
 #include <gmock/gmock.h>
 
 #include <memory>
@@ -10,15 +10,15 @@
 namespace bascule::simulator {
 namespace {
 
-constexpr double kNvlink = 400e9, kNic = 50e9;                // bytes a second
+constexpr double kNvlink = 400e9, kNic = 50e9;                // bytes per second
 constexpr double kNvlinkLatency = 5e-6, kNicLatency = 10e-6;  // seconds
 constexpr Pieces kPieces{.bytes = 48 << 20, .piece_bytes = 1 << 20};
 constexpr double kBytes = 48 << 20, kPiece = 1 << 20;
-constexpr double kNear = 1e-6;  // seconds: times are whole nanoseconds, some hundred of them in a row
+constexpr double kNear = 1e-6;  // seconds: times are rounded to nanoseconds, some hundred times in a row
 
 class TransferTest : public testing::Test {
  protected:
-  // Of one delivery to all engines, when it is done. Call once.
+  // The time of one delivery to all engines. Call it once.
   double run(std::string_view route, Machine machine, Pieces pieces = kPieces) {
     begin(route, machine, pieces);
     return finish();
@@ -79,7 +79,7 @@ TEST_F(TransferTest, AChainOverHostsTakesACopyOverTheNicAndThenTheLastHostsHops)
               kBytes / kNic + 9 * kPiece / kNic + 10 * kNicLatency + 7 * (kPiece / kNvlink + kNvlinkLatency), kNear);
 }
 
-// Each level sends D pieces in the time of D, and adds as much once.
+// Each level sends D pieces in the time of D, and adds that time once.
 TEST_F(TransferTest, ATreesNodesShareTheirEgressByItsDegree) {
   for (const int degree : {2, 3, 4}) {
     SetUp();
@@ -95,7 +95,7 @@ TEST_F(TransferTest, StripesByTheirOwnNicsTakeTheirPartOfACopyEach) {
               kBytes / 2 / kNic + 9 * kPiece / kNic + 10 * kNicLatency + kPiece / kNvlink + kNvlinkLatency, kNear);
 }
 
-// Every NIC sends one copy, in place of D copies by half of the NICs.
+// Every NIC sends one copy, instead of D copies by half of the NICs.
 TEST_F(TransferTest, StripedTreesTakeLittleMoreThanACopyWhereATreeTakesTwo) {
   constexpr Pieces kSmall{.bytes = 48 << 20, .piece_bytes = 64 << 10};
   const double striped = run("striped2", {.engines = 64, .hosts = 64}, kSmall);
@@ -137,7 +137,7 @@ class TransferByRoute : public TransferTest, public testing::WithParamInterface<
       EXPECT_EQ(transfer_->received_bytes(node) == kPieces.bytes, lives) << node;
       EXPECT_EQ(transfer_->whole_at(node).has_value(), lives) << node;
     }
-    // What left whole came, but for pieces that were between the last link and a node when it died.
+    // All bytes that left whole came, except pieces between the last link and a node when it died.
     const std::uint64_t whole = links_->carried().whole();
     EXPECT_GE(whole, received());
     EXPECT_LE(whole, received() + 9 * 4 * kPieces.piece_bytes);
@@ -194,7 +194,7 @@ TEST_F(TransferTest, WhatIsBelowADeadNodeWaitsAndGoesOnFromTheFirstPieceThatItLa
 TEST_F(TransferTest, APieceThatLeftADeadNodeInTimeIsNotAskedForAgain) {
   constexpr Pieces kShortAtTheEnd{.bytes = (48 << 20) - 1000, .piece_bytes = 1 << 20};
   begin("chain", {.engines = 2, .hosts = 1, .trainer_apart = false}, kShortAtTheEnd);
-  at(10.5 * kPiece / kNvlink, [this] {  // a latency is as long as two pieces
+  at(10.5 * kPiece / kNvlink, [this] {  // a latency takes as long as two pieces
     EXPECT_LT(transfer_->received_bytes(1), 10 * kPieces.piece_bytes);
     transfer_->lose(1);
     transfer_->repair(1);
@@ -225,7 +225,7 @@ TEST_F(TransferTest, ADeadNodeAboveThatNobodyNoticedIsPassedOver) {
   EXPECT_LT(seconds_between(began_, *transfer_->whole_at(3)), 2e-3);
 }
 
-// The leader of host 1 of three dies. Its host and the next one ask for the rest.
+// The leader of host 1 of three dies. Its host and the next host ask for the rest.
 TEST_F(TransferTest, WithASuccessorBesideAHostIsEnteredOnceAfterADeathToo) {
   std::array<double, 2> took{};
   for (const Successor successor : {Successor::kAbove, Successor::kBeside}) {
@@ -237,7 +237,7 @@ TEST_F(TransferTest, WithASuccessorBesideAHostIsEnteredOnceAfterADeathToo) {
     took.at(static_cast<std::size_t>(successor)) = finish() - start;
     for (Node node = 1; node <= 24; ++node)
       EXPECT_EQ(transfer_->received_bytes(node), node == 9 ? 16 * kPieces.piece_bytes : kPieces.bytes) << node;
-    // Either way host 0 sends host 1 what the dead leader had, and the rest.
+    // In both cases host 0 sends host 1 the dead leader's pieces and the rest.
     EXPECT_GE(links_->carried().of(LinkKind::kNic), 2 * kPieces.bytes);
   }
   // By the first rule host 0 sends the rest twice: some 32 pieces more.

@@ -92,7 +92,7 @@ TEST(World, AHostThatFallsSilentIsWaitedForAndThenEvicted) {
     EXPECT_GT(send.seconds, send.evicted == 0 ? 0 : 0.9);
     evicted += send.evicted;
   }
-  EXPECT_EQ(std::ssize(outcome.evicted), evicted);  // there is no pause in which one could die
+  EXPECT_EQ(std::ssize(outcome.evicted), evicted);  // no engine could die in a pause
 }
 
 // The deadlines are the fleet's own.

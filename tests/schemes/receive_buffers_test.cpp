@@ -1,5 +1,5 @@
-// A worker's receive buffers: which one is written, which is read, and that one which a device may still write is not
-// used again.
+// A worker's receive buffers: which one is written, which is read, and that a buffer is not reused while a device may
+// still write it.
 #include <bascule/schemes/deliveries/receive_buffers.h>
 
 #include <gmock/gmock.h>
@@ -79,7 +79,7 @@ TEST_F(ReceiveBuffersTest, WhatCameAndWasNotTakenGivesWay) {
   buffers.came(begin(1), std::nullopt);
   EXPECT_NE(buffers.whole(1), nullptr);
   begin(2);
-  EXPECT_EQ(buffers.whole(1), nullptr) << "nobody takes it any more";
+  EXPECT_EQ(buffers.whole(1), nullptr) << "it can no longer be taken";
 }
 
 // A version that was aborted may come again, with other bytes.
@@ -112,7 +112,7 @@ TEST_F(ReceiveBuffersTest, WhatADeviceMayStillWriteIsUsedNoMore) {
   }
 }
 
-// Others map the first copies, and would read what is gone.
+// Others map the first copies, and would read freed memory.
 TEST_F(ReceiveBuffersTest, TheFirstBuffersStayWheneverTheyAreReleased) {
   const SlotView first = serve(1), second = serve(2), third = serve(3);
   EXPECT_EQ(buffers.place_of(begin(4)), std::nullopt);
@@ -138,7 +138,7 @@ TEST_F(ReceiveBuffersTest, AReleaseOfNothingDoesNothing) {
   buffers.end_read(view.slot.index);
   buffers.end_read(view.slot.index);
   ReceiveBuffers::Buffer& incoming = begin(2);
-  buffers.end_read(incoming.number);  // nobody reads it
+  buffers.end_read(incoming.number);  // not read
   EXPECT_EQ(incoming.state, State::kIncoming);
 }
 

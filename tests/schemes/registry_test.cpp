@@ -25,7 +25,7 @@ TEST(Registry, FindsASchemeByItsName) {
   EXPECT_EQ(*find_scheme("shm"), *shm) << "it lives as long as the program";
   ASSERT_TRUE((*shm)->make_sender && (*shm)->make_receiver);
   EXPECT_NE((*shm)->make_sender(Endpoint{}, 1).value(), (*shm)->make_sender(Endpoint{}, 1).value())
-      << "each sender has one of its own";
+      << "each sender has a separate transport";
   EXPECT_NE((*shm)->make_receiver(Endpoint{}), nullptr);
 }
 
@@ -91,8 +91,8 @@ TEST(Registry, OtherHostsAreForSchemesThatTakeThemBesideTheirOwn) {
   EXPECT_THAT(scheme_at("both:///run/x?relay=tree"), IsOk());
   EXPECT_THAT(scheme_at("both://node1:29500?relay=tree"),
               StatusIs(StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("endpoint \"both://node1:29500\": relay= is the sender's, and of engines of its "
-                                       "own host; leave it out"))));
+                       AllOf(HasSubstr("endpoint \"both://node1:29500\": relay= is for the sender and engines on its "
+                                       "host; leave it out"))));
 }
 
 TEST(Registry, AnOptionOfOtherSchemesNamesThem) {

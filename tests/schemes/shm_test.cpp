@@ -1,4 +1,4 @@
-// shm alone: what a slot is, what an offer holds, and which offers a reader refuses.
+// shm alone: its slots, the contents of an offer, and the offers that a reader refuses.
 #include <bascule/schemes/shm/shm.h>
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-// Agenda: virtual time, and what happens when. The simulator has no other clock.
+// Agenda: virtual time, and the events in it. The simulator has no other clock.
 //
-// One thread. What stands at one time happens in the order in which it was asked for, so that a run is the same twice.
+// One thread. Events at the same time happen in the order in which they were added, so that runs can be repeated.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@ class Agenda {
  public:
   Time now() const { return now_; }
 
-  // Not before now; what is asked for in the past happens now.
+  // Adds an event; a time in the past means now.
   void at(Time when, std::function<void()> what) {
     entries_.push_back({std::max(when, now_), next_++, std::move(what)});
     std::ranges::push_heap(entries_, later);
   }
   void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
-  // Lets the next thing happen. False: there is none.
+  // Runs the next event. Returns false if there is none.
   bool step() {
     if (entries_.empty()) return false;
     std::ranges::pop_heap(entries_, later);
@@ -51,7 +51,7 @@ class Agenda {
   };
   static bool later(const Entry& a, const Entry& b) { return a.when != b.when ? a.when > b.when : a.number > b.number; }
 
-  Time now_{std::chrono::hours(1)};  // the fleet takes time_point{} for a time that has passed
+  Time now_{std::chrono::hours(1)};  // for the fleet time_point{} is in the past
   std::uint64_t next_ = 0;
   std::vector<Entry> entries_;  // a heap
 };

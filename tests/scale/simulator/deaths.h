@@ -1,7 +1,6 @@
-// Deaths: when the next engine dies, which one, and how the others learn of it.
+// Deaths: when the next engine dies, which one, and how the others notice.
 //
-// Deaths come at random, so many a second in the whole fleet (a Poisson process), to engines that live, with equal
-// odds.
+// Deaths are a Poisson process with a rate for the whole fleet; each live engine is equally likely to die.
 #pragma once
 
 #include <optional>
@@ -14,13 +13,13 @@
 
 namespace bascule::simulator {
 
-// A process that ends hangs up: its peers know at once. A host that loses its power, or its network, falls silent.
+// A process that ends hangs up, which its peers notice at once. A host that loses power or network falls silent.
 enum class Notice { kHangUp, kSilence, kEither };
 
 struct DeathRules {
   double per_second = 0;
   Notice notice = Notice::kHangUp;
-  double repair_seconds = 1e-3;  // from a hang-up until those below the dead engine have asked another node
+  double repair_seconds = 1e-3;  // from a hang-up until nodes below the dead engine have asked another
   Successor successor = Successor::kAbove;
 };
 
@@ -28,7 +27,7 @@ class Deaths {
  public:
   Deaths(const DeathRules& rules, std::uint64_t seed) : rules_(rules), random_(seed, 3) {}
 
-  // From now to the next one; none: nobody dies.
+  // The time until the next death; nullopt if no engine dies.
   std::optional<Duration> until_next() {
     if (rules_.per_second <= 0) return std::nullopt;
     return duration_of(random_.exponential(1 / rules_.per_second));
@@ -37,7 +36,7 @@ class Deaths {
   bool falls_silent() {
     return rules_.notice == Notice::kSilence || (rules_.notice == Notice::kEither && random_.uniform() < 0.5);
   }
-  // From the death until it is noticed. A silent peer's last heartbeat was some time ago.
+  // The time from a death until it is noticed. A silent peer's last heartbeat was some time ago.
   Duration until_noticed(bool silent, double suspect_after, double heartbeat) {
     return duration_of(silent ? suspect_after - random_.uniform() * heartbeat : rules_.repair_seconds);
   }

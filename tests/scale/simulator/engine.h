@@ -1,7 +1,7 @@
-// Engine: what a worker answers, and when it flips. The bytes are somebody else's: it verifies at once what is sealed.
+// Engine: a worker's answers and flips. Others simulate its bytes: it verifies a sealed version at once.
 //
-//   prepare ─▶ ready      sealed ─▶ prepared      decided ─▶ (token boundary) flip: ack, and released of the slot
-//   before
+//   prepare ─▶ ready      sealed ─▶ prepared      decided ─▶ (token boundary) flip: ack, and
+//                                                                            released for the previous slot
 //
 // Pure: messages in, answers out.
 #pragma once
@@ -16,7 +16,7 @@ namespace bascule::simulator {
 
 class Engine {
  public:
-  // An engine can flip every `step` from `phase` on.
+  // An engine can flip every `step`, first at `phase`.
   Engine(Duration step, Time phase) : step_(step), phase_(phase) {}
 
   struct Answer {
@@ -24,7 +24,7 @@ class Engine {
     std::optional<Time> flips_at;  // call flip() then
   };
   Answer hear(const Message& message, Time now);
-  // At the time that hear() gave.
+  // Call it at Answer::flips_at.
   std::vector<Message> flip(Time now);
 
   Version serving() const { return serving_ ? serving_->version : 0; }

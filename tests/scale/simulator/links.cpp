@@ -16,7 +16,7 @@ const LinkSpeed& Links::speed(Node from, Node to) const {
   return machine_.host(from) == machine_.host(to) ? machine_.nvlink : machine_.nic;
 }
 
-// Through which `node` talks with `other`; an egress and an ingress of that number are two directions of one link.
+// The port of `node` for `other`; the egress and the ingress of that number are the two directions of one link.
 std::size_t Links::port(Node node, Node other, int stripe) const {
   if (machine_.host(node) == machine_.host(other)) return static_cast<std::size_t>(node);
   const int nic = (node == kTrainer ? stripe : machine_.gpu(node)) % machine_.nics;

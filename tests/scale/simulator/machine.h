@@ -1,4 +1,4 @@
-// The machine that is simulated: hosts, GPUs, and the speeds of what joins them.
+// The simulated machine: hosts, GPUs, and the speeds of their links.
 //
 //        trainer's host               host 0                         host 1
 //   ┌──────────────────────┐   ┌─────────────────────────┐   ┌─────────────────────────┐
@@ -7,7 +7,7 @@
 //   └──── NIC (1 or more) ─┘   └──── NIC (1 or more) ────┘   └──── NIC (1 or more) ────┘
 //              └───────────────── switch without limits ──────────────┘
 //
-// What is not limited: switches, PCIe between a GPU and a NIC, memory. A trainer that is not apart is one more GPU of
+// Switches, PCIe between a GPU and a NIC, and memory have no limits. A trainer that is not apart is one more GPU of
 // host 0.
 #pragma once
 
@@ -15,19 +15,19 @@
 
 namespace bascule::simulator {
 
-using Node = int;  // kTrainer, or an engine, from 1 on
+using Node = int;  // kTrainer, or an engine, starting with 1
 inline constexpr Node kTrainer = 0;
 
-// One direction. The other direction has as much of its own.
+// One direction of a link. The other direction has the same speed.
 struct LinkSpeed {
   double bytes_per_second = 0;
-  double latency_seconds = 0;  // from a piece's last byte to the moment that the next node can send the piece on
+  double latency_seconds = 0;  // from a piece's last byte until the next node can send it on
 };
 
 struct Machine {
   int engines = 8;
   int hosts = 1;  // of the engines, which fill them evenly
-  int nics = 1;   // a host; GPU g uses NIC g mod nics
+  int nics = 1;   // per host; GPU g uses NIC g mod nics
   bool trainer_apart = true;
   // docs/design/scale.md has the sources.
   LinkSpeed nvlink{.bytes_per_second = 396e9, .latency_seconds = 5e-6};
@@ -42,8 +42,8 @@ struct Machine {
   int gpu(Node node) const { return node == kTrainer ? 0 : (node - 1) % engines_a_host(); }
   bool uses_nics() const { return trainer_apart || hosts > 1; }
 
-  // No route brings `bytes` to every engine in less: one copy has to leave the trainer's host, and reach each other
-  // host, through all NICs that there are; or, in one host, the trainer's GPU.
+  // No route brings `bytes` to every engine in less time: one copy must leave the trainer's host, and reach each other
+  // host, through all its NICs; or, within one host, leave the trainer's GPU.
   double bound_seconds(double bytes) const {
     return bytes / (uses_nics() ? nic.bytes_per_second * nics : nvlink.bytes_per_second);
   }

@@ -1,4 +1,4 @@
-// bascule-simulate: how long a version takes to hundreds of engines, by which route.
+// bascule-simulate: how long a version takes to reach hundreds of engines, by route.
 #include <cstdio>
 #include <span>
 #include <string>
@@ -20,8 +20,8 @@ using namespace bascule::simulator;
 const bascule::ProgramInfo kProgram{
     .name = "bascule-simulate",
     .summary =
-        "sends versions from one trainer to many engines on a virtual clock: the sender's real control plane, and\n"
-        "for the bytes arithmetic over links. Nothing is copied, and no network is touched.\n"
+        "sends versions from one trainer to many engines on a virtual clock, with the sender's real control plane and\n"
+        "arithmetic for the bytes on links. Nothing is copied, and no network is touched.\n"
         "docs/design/scale.md says what is modelled, and what is not."};
 
 absl::Status run(const Options& options, const std::string& command) {

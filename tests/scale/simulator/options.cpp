@@ -14,29 +14,29 @@
 
 using bascule::ByteSize;
 
-ABSL_FLAG(std::vector<std::string>, engines, {"512"}, "How many engines; several numbers give a row each.");
-ABSL_FLAG(int, hosts, 0, "Hosts of the engines, which fill them evenly; 0: 8 engines a host.");
+ABSL_FLAG(std::vector<std::string>, engines, {"512"}, "How many engines; a list gives one row per number.");
+ABSL_FLAG(int, hosts, 0, "Hosts of the engines, which fill them evenly; 0: 8 engines per host.");
 ABSL_FLAG(int, nics, 1, "NICs of each host; GPU g of a host uses NIC g mod --nics.");
 ABSL_FLAG(std::vector<std::string>, route, {"chain"},
-          "Routes, a row each: star, chain, tree2, tree3 …, striped1 (by chains), striped2 (by trees of degree 2) …");
+          "Routes, one row each: star, chain, tree2, tree3 …, striped1 (by chains), striped2 (by trees of degree 2) …");
 ABSL_FLAG(ByteSize, bytes, ByteSize{3'090'000'000}, "Size of a version.");
-ABSL_FLAG(ByteSize, piece, ByteSize{64 << 20}, "A node passes on pieces of this size, once it has all of one.");
+ABSL_FLAG(ByteSize, piece, ByteSize{64 << 20}, "Size of a piece; a node passes a piece on once it has all of it.");
 ABSL_FLAG(int, versions, 10, "How many versions the trainer sends, one after the other.");
-ABSL_FLAG(absl::Duration, step, absl::Milliseconds(10), "From one token boundary of an engine to its next.");
-ABSL_FLAG(double, nic_gb_per_s, 50, "Of each NIC, each way.");
-ABSL_FLAG(double, deaths, 0, "How many engines die in a second of virtual time, on average. Dead engines stay dead.");
+ABSL_FLAG(absl::Duration, step, absl::Milliseconds(10), "Time from one token boundary of an engine to its next.");
+ABSL_FLAG(double, nic_gb_per_s, 50, "Speed of each NIC in each direction, in GB/s.");
+ABSL_FLAG(double, deaths, 0, "How many engines die per second of virtual time, on average. Dead engines stay dead.");
 ABSL_FLAG(
     std::string, notice, "hang-up",
-    "How a death is noticed: hang-up (a process ended), silence (a host did: suspect_after), or either, by chance.");
+    "How a death is noticed: hang-up (a process ended), silence (a host died: suspect_after), or either, by chance.");
 ABSL_FLAG(absl::Duration, repair, absl::Milliseconds(1),
-          "From a hang-up until those below the dead engine have asked another node for the rest.");
+          "Time from a hang-up until the nodes below the dead engine have asked another node for the rest.");
 ABSL_FLAG(
     std::string, successor, "above",
-    "Which node those below a dead engine ask: above (the nearest live one above it, or the trainer), or beside (an "
+    "The node that nodes below a dead engine ask: above (the nearest live one above it, or the trainer), or beside (an "
     "engine of its host that was below it takes its place).");
 ABSL_FLAG(uint64_t, seed, 1, "The same seed gives the same output.");
 ABSL_FLAG(std::string, options, "", "Options of the sender's endpoint, as timeout=2m&suspect_after=2s.");
-ABSL_FLAG(std::string, json, "", "Write settings and every send to this file.");
+ABSL_FLAG(std::string, json, "", "Write the settings and every send to this file.");
 
 namespace bascule::simulator {
 namespace {
@@ -96,7 +96,7 @@ absl::StatusOr<Options> options_from_flags() {
   Options options;
   options.json = absl::GetFlag(FLAGS_json);
   if (!options.json.empty())
-    BASCULE_TRY(of_flag(check_output(options.json), "json", options.json, "give a file in a folder that is there"));
+    BASCULE_TRY(of_flag(check_output(options.json), "json", options.json, "give a file in a folder that exists"));
   Settings settings = common_settings();
   BASCULE_TRY(of_flag(check_endpoint_options(settings.endpoint_options), "options", settings.endpoint_options,
                       "give options of a sender, as --options='timeout=2m&suspect_after=2s'"));

@@ -1,4 +1,4 @@
-// What the command line asks for: one run for each route and each number of engines.
+// The options of the command line: one run for each route and each number of engines.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Options {
   std::string json;
 };
 
-// From the flags, checked. INVALID_ARGUMENT says which flag, what it was and what would do.
+// The checked options. INVALID_ARGUMENT names the flag, its value and a valid one.
 absl::StatusOr<Options> options_from_flags();
 
 }  // namespace bascule::simulator

@@ -1,4 +1,4 @@
-// What is simulated, and what came of it.
+// The settings and the outcome of a simulation.
 #pragma once
 
 #include <cstdint>
@@ -25,28 +25,28 @@ struct Settings {
   DeathRules deaths;
   WireRules wire;
   double pack_bytes_per_second = 2.07e12;
-  double step_seconds = 10e-3;   // of an engine, from one token boundary to the next
+  double step_seconds = 10e-3;   // from one token boundary of an engine to the next
   std::string endpoint_options;  // of the sender: "timeout=2m&suspect_after=1s"
 };
 
 struct Send {
   Version version = 0;
-  absl::Status status;               // an error: it was aborted
+  absl::Status status;               // an error if it was aborted
   int acks = 0, evicted = 0;         // of its workers
   double seconds = 0;                // from the trainer's call to the last ack, or to the abort
-  double deliver_seconds = 0;        // of it, the bytes' way
+  double deliver_seconds = 0;        // of that, the time to deliver the bytes
   std::vector<double> at_engines{};  // from the start of the delivery until each engine had all of it
 };
 
 struct Outcome {
   std::vector<Send> sends;
-  std::vector<double> flip_seconds;  // of each flip: from the arrival of decided to the token boundary
+  std::vector<double> flip_seconds;  // for each flip: from the arrival of decided to the token boundary
   Carried carried;
-  std::uint64_t received_bytes = 0;     // of all engines, dead ones too
-  std::set<std::string> died, evicted;  // names; whose end was noticed before the last send settled
-  int deaths = 0;                       // unnoticed ones too
-  std::vector<Version> serving;         // of each engine that lives, at the end
-  double virtual_seconds = 0;           // that the run took in its own time
+  std::uint64_t received_bytes = 0;     // of all engines, including dead ones
+  std::set<std::string> died, evicted;  // names; evicted: noticed before the last send settled
+  int deaths = 0;                       // including unnoticed ones
+  std::vector<Version> serving;         // of each live engine, at the end
+  double virtual_seconds = 0;           // the run's duration in virtual time
 };
 
 }  // namespace bascule::simulator

@@ -1,4 +1,4 @@
-// Random numbers that are the same with every compiler: the distributions of <random> are not.
+// Random numbers that are the same with every compiler, unlike the distributions of <random>.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace bascule::simulator {
 
 class Random {
  public:
-  // `stream` keeps purposes apart: what one of them draws moves no other.
+  // `stream` separates purposes: drawing for one does not change another's numbers.
   Random(std::uint64_t seed, std::uint64_t stream) : bits_(seed * 0x9e3779b97f4a7c15 + stream) {}
 
   double uniform() { return static_cast<double>(bits_() >> 11) * 0x1p-53; }  // in [0, 1)

@@ -45,7 +45,7 @@ std::string decimals(double value, int digits) {
 
 std::string count(std::size_t number) { return number == 0 ? "" : cat(number); }
 
-// Of the version's size, for each send.
+// In units of the version's size, per send.
 std::string copies(const Row& row, std::uint64_t bytes) {
   const double one = static_cast<double>(row.settings.pieces.bytes) * static_cast<double>(row.outcome.sends.size());
   return decimals(static_cast<double>(bytes) / one, 2);

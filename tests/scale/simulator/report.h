@@ -1,4 +1,4 @@
-// What a person, or a program, reads of what was simulated.
+// The results of a simulation, for people and programs.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Row {
   Outcome outcome;
 };
 
-// A line for each. Copies are bytes over the version's size, for each send.
+// One line per row. Copies are bytes divided by the version's size, per send.
 std::string table_of(const std::vector<Row>& rows);
 std::string json_of(const std::vector<Row>& rows, const std::string& command);
 

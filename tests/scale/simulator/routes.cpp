@@ -11,12 +11,12 @@ namespace {
 
 using Shape = RouteRules::Shape;
 
-// Of a tree in a row, as in a heap: 0 is the root. `below_root`: how many are below the root itself.
+// The parent in a tree laid out like a heap: 0 is the root. `below_root`: how many nodes are below the root itself.
 std::size_t parent_of(std::size_t place, std::size_t degree, std::size_t below_root) {
   return place <= below_root ? 0 : (place - below_root - 1) / degree + 1;
 }
 
-// The turn that begins `part` of `parts` of the way round.
+// The list rotated to begin at `part` of `parts`.
 template <typename T>
 std::vector<T> turned(std::vector<T> row, std::size_t part, std::size_t parts) {
   const std::size_t first = part % parts * row.size() / parts;
@@ -54,7 +54,7 @@ class Maker {
   }
 
  private:
-  // The engines of a host as this stripe has them, the leader first: another one for each stripe, as far as they go.
+  // The engines of a host in this stripe's order, the leader first. Stripes have different leaders if there are enough.
   std::vector<Node> led(const std::vector<Node>& engines, std::size_t stripe) const {
     if (engines.empty()) return engines;
     return stripes_ <= engines.size() ? turned(engines, stripe, stripes_) : turned(engines, stripe, engines.size());
@@ -65,8 +65,8 @@ class Maker {
   }
 
   const Machine& machine_;
-  std::map<int, std::vector<Node>> hosts_;  // but for the trainer's
-  std::vector<Node> beside_;                // in the trainer's host
+  std::map<int, std::vector<Node>> hosts_;  // without the trainer's
+  std::vector<Node> beside_;                // on the trainer's host
   std::size_t stripes_ = 1, degree_ = 1, below_trainer_ = 1;
 };
 

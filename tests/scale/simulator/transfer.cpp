@@ -40,7 +40,7 @@ std::uint64_t Transfer::bytes_of(std::size_t stripe, std::uint64_t number) const
   return std::min(pieces_.piece_bytes, pieces_.bytes - offset);
 }
 
-// The parent is asked for the first piece that has not left for here yet, and for all behind it.
+// Asks the parent for the first piece that has not left for this node, and for all after it.
 void Transfer::attach(std::size_t s, Node node) {
   Stripe& stripe = stripes_[s];
   Place& place = stripe.places[index(node)];
@@ -51,7 +51,7 @@ void Transfer::attach(std::size_t s, Node node) {
   queue(s, place, stripe.places[index(place.parent)].has);
 }
 
-// A node may have pieces that its parent lacks still, where that one took a dead node's place.
+// A node may have pieces that its parent still lacks, if the parent took a dead node's place.
 void Transfer::queue(std::size_t s, Place& place, std::uint64_t there) {
   while (place.flow && place.queued < there) {
     const std::uint64_t bytes = bytes_of(s, place.queued++);

@@ -1,17 +1,16 @@
-// Transfer: one version's bytes on their way by a route. Arithmetic only: nothing is copied.
+// Transfer: one version's bytes moving along a route. Arithmetic only: nothing is copied.
 //
-// A node passes a piece on once it has all of it. Each stripe's pieces come to a node in their order.
+// A node passes a piece on once it has all of it. Each stripe's pieces reach a node in order.
 //
-//   lose()    a node dies: no byte leaves or reaches it any more, and a piece on its way is cut
-//   repair()  that is noticed: nodes below it ask another one for the first piece that they lack, and for all behind
-//   it;
-//             until then they wait, and what is below them with them
+//   lose()    a node dies: no further byte leaves or reaches it, and a moving piece is cut
+//   repair()  that is noticed: nodes below it ask another node for all pieces that they lack;
+//             until then they and all nodes below them wait
 //
-// Which one they ask is a rule: the nearest live node above the dead one, or the trainer; or an engine that was below
-// it in its own host, which takes its place and asks the one above. By the first rule a host whose leader died gets the
-// rest over the NIC of the host above, and so does each host below it.
+// A rule decides which node they ask: the nearest live node above the dead one, or the trainer; or an engine of its
+// host that was below it, which takes its place and asks the node above. By the first rule a host whose leader died
+// gets the rest over the NIC of the host above, and so does each host below it.
 //
-// One thread, in the agenda's time. A transfer outlives what it put on the agenda.
+// One thread, in the agenda's time. A transfer outlives its events on the agenda.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@
 namespace bascule::simulator {
 
 struct Pieces {
-  std::uint64_t bytes = 0, piece_bytes = 0;  // of all; of each but the last
+  std::uint64_t bytes = 0, piece_bytes = 0;  // of all pieces; of each except the last
   std::uint64_t count() const { return (bytes + piece_bytes - 1) / piece_bytes; }
 };
 
@@ -42,22 +41,22 @@ class Transfer {
   Transfer& operator=(const Transfer&) = delete;
 
   void start();
-  void lose(Node node);    // no node of the route, or lost already: nothing happens
-  void repair(Node node);  // of one that is lost
-  void stop();             // nothing moves any more, and done is not called
+  void lose(Node node);    // does nothing if it is not on the route or already lost
+  void repair(Node node);  // of a lost node
+  void stop();             // nothing moves after that, and done is not called
 
   bool finished() const { return finished_; }
   std::uint64_t received_bytes(Node node) const;
   std::optional<Time> whole_at(Node node) const { return nodes_[index(node)].whole_at; }
 
  private:
-  struct Place {  // of a node in one stripe
+  struct Place {  // a node in one stripe
     Node parent = kNobody;
     std::vector<Node> children;
     std::optional<Links::FlowId> flow;  // from the parent
     std::uint64_t has = 0;              // pieces that are here
-    std::uint64_t sent = 0;             // that left for here, too
-    std::uint64_t queued = 0;           // that wait to leave for here, too
+    std::uint64_t sent = 0;             // pieces here or moving here
+    std::uint64_t queued = 0;           // pieces here, moving here or waiting for it
   };
   struct Stripe {
     std::uint64_t count = 0;  // of pieces

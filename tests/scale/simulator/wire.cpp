@@ -32,7 +32,7 @@ void Wire::to_sender(WorkerId id, Message message) {
   });
 }
 
-// The next message, once the thread has done what it was given before. What the message leads to comes behind it.
+// Handles the next message once the thread has finished earlier work. The messages that it causes follow it.
 void Wire::serve() {
   free_ = std::max(free_, agenda_.now()) + duration_of(rules_.message_seconds);
   agenda_.at(free_, [this] {

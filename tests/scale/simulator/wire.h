@@ -18,9 +18,9 @@
 namespace bascule::simulator {
 
 struct WireRules {
-  double message_seconds = 2.2e-6;  // of the sender's I/O thread
+  double message_seconds = 2.2e-6;  // of the sender's I/O thread, per message
   double delay_seconds = 25e-6;     // one way
-  double jitter_seconds = 25e-6;    // at most, and on top of it
+  double jitter_seconds = 25e-6;    // at most, added to the delay
 };
 
 class Wire {
@@ -34,8 +34,8 @@ class Wire {
 
   void to_worker(WorkerId id, Message message);
   void to_sender(WorkerId id, Message message);
-  void read_queued();  // the sender hears now what has reached it
-  Duration delay();    // of a word of anything else that crosses the network
+  void read_queued();  // the sender now gets the messages that have reached it
+  Duration delay();    // of any other message on the network
 
  private:
   void serve();
@@ -47,7 +47,7 @@ class Wire {
   std::vector<Time> last_to_worker_, last_to_sender_;  // arrivals, by worker
   std::deque<std::pair<WorkerId, Message>> inbox_;
   bool serving_ = false;
-  Time free_;  // when the I/O thread has done what it was given
+  Time free_;  // when the I/O thread has finished its work
 };
 
 }  // namespace bascule::simulator

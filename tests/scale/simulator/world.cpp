@@ -11,7 +11,7 @@ namespace {
 
 constexpr Epoch kEpoch = 1;
 
-// A host and a port: leases end with connections.
+// An endpoint with host and port, where leases end with connections.
 absl::StatusOr<Endpoint> endpoint_of(std::string_view options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(cat("simulated://trainer:1", options.empty() ? "" : "?", options)));
   BASCULE_TRY(check_scheme_options(endpoint, {}));
@@ -113,7 +113,7 @@ void World::do_it(action::Deliver& deliver) {
   std::ranges::sort(to);
   const std::size_t number = deliveries_.size();
   const Route route = make_route(settings_.route, settings_.machine, to);
-  // The last engine's word that it has everything crosses the network, too.
+  // The last engine's message that it has everything also crosses the network.
   auto transfer = std::make_unique<Transfer>(
       agenda_, links_, route, settings_.pieces, settings_.deaths.successor,
       [this, number] { agenda_.after(wire_.delay(), [this, number] { answer(number, absl::OkStatus()); }); });
@@ -123,7 +123,7 @@ void World::do_it(action::Deliver& deliver) {
                          .to = deliver.to,
                          .began = agenda_.now()});
   for (const Node node : to)
-    if (!lives(node)) deliveries_[number].transfer->lose(node);  // which nobody knows yet
+    if (!lives(node)) deliveries_[number].transfer->lose(node);  // not noticed yet
   deliveries_[number].transfer->start();
 }
 

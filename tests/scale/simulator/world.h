@@ -1,12 +1,11 @@
-// World: the real Fleet on a virtual clock, with everything that it has around it: a trainer that sends versions one
-// after the other, engines, control connections, and a scheme whose delivery is a Transfer.
+// World: the real Fleet on a virtual clock, with its surroundings: a trainer that sends versions one after the other,
+// engines, control connections, and a scheme whose delivery is a Transfer.
 //
 //   Fleet ── actions ──▶ World ──┬──▶ Wire ──▶ Engine
 //     ▲                          └──▶ Transfer ──▶ Links         all on one Agenda
 //     └───────── events ─────────────────┘
 //
-// A death is two things: the engine sends and says nothing from then on, and later its end is noticed, by those below
-// it on the route and by the sender.
+// A death has two parts: the engine falls silent, and later the nodes below it on the route and the sender notice.
 #pragma once
 
 #include <deque>
@@ -26,10 +25,10 @@
 
 namespace bascule::simulator {
 
-// Runs `settings.versions` sends. The same settings give the same outcome. INVALID_ARGUMENT: endpoint options that
-// Endpoint::parse() refuses. INTERNAL: the control plane came to a stop, with nothing left to happen.
+// Runs `settings.versions` sends. The same settings give the same outcome. INVALID_ARGUMENT: Endpoint::parse() refuses
+// the endpoint options. INTERNAL: the control plane stopped, with no event left.
 absl::StatusOr<Outcome> simulate(const Settings& settings);
-// OK where simulate() would take them.
+// OK if simulate() would take them.
 absl::Status check_endpoint_options(std::string_view options);
 
 class World {
@@ -100,8 +99,8 @@ class World {
   Fleet fleet_;
   Wire wire_;
   Deaths deaths_;
-  std::vector<Simulated> engines_;   // by node; the first is nobody
-  std::deque<Delivery> deliveries_;  // all of them: the agenda knows them
+  std::vector<Simulated> engines_;   // by node; the first is unused
+  std::deque<Delivery> deliveries_;  // all of them: the agenda refers to them
   std::deque<Action> actions_;
   bool carrying_out_ = false;
   SlotMemory memory_;

@@ -12,7 +12,7 @@ void World::begin_send() {
   tell(event::TakeWanted{});
 }
 
-void World::do_it(action::GrantSlot& grant) { write(*std::move(grant.grant)); }  // for all: it is no error
+void World::do_it(action::GrantSlot& grant) { write(*std::move(grant.grant)); }  // for all; not an error
 
 void World::write(Grant grant) {
   const Version version = grant.version = ++last_version_;

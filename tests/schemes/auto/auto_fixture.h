@@ -1,4 +1,4 @@
-// Slots in memfds, and queues that copy them on a CPU, which a test holds up or has fail.
+// Slots in memfds, and queues that copy them on a CPU, which a test can hold up or make fail.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ inline auto open_files() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
-// A slot that holds one value all over.
+// A slot filled with one value.
 struct TrainersSlot {
   explicit TrainersSlot(std::uint32_t index) : id{.epoch = 7, .index = index}, memory(*make_memfd("slot", kBytes)) {}
   void begin() { bytes_done = 0; }
@@ -42,7 +42,7 @@ struct TrainersSlot {
   std::atomic<std::uint64_t> bytes_done{0};
 };
 
-// The first byte and the last of what a worker was shown.
+// The first and last byte of the memory that a worker was shown.
 inline std::pair<int, int> ends_of(int descriptor) {
   const absl::StatusOr<Mapping> mapping = Mapping::map(descriptor, kBytes, Access::kReadOnly);
   EXPECT_THAT(mapping, test::IsOk());
@@ -51,7 +51,7 @@ inline std::pair<int, int> ends_of(int descriptor) {
 }
 inline std::pair<int, int> both(int value) { return {value, value}; }
 
-// A door that threads wait at, until it is opened; it never waits for ever.
+// A door at which threads wait until it is opened, or until a limit.
 class Gate {
  public:
   absl::Status pass() {

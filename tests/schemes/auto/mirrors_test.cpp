@@ -1,4 +1,4 @@
-// Mirrors: made once, filled once a version, and never what keeps others waiting.
+// Mirrors are made once, filled once per version, and never delay others.
 #include <bascule/schemes/auto/mirrors.h>
 
 #include <gmock/gmock.h>
@@ -180,7 +180,7 @@ TEST_F(AutoMirrors, AForgottenMirrorGoesAndANewOneIsAnother) {
   auto first = shown(slot);
   ASSERT_THAT(first, IsOk());
   mirrors.forget(slot.id);
-  ASSERT_THAT(shown(other), IsOk());  // behind it
+  ASSERT_THAT(shown(other), IsOk());  // after it
   EXPECT_EQ(open_files(), before + 2) << "what was shown, and the other mirror";
   EXPECT_NE(file_of(*first), file_of(*shown(slot)));
 }
@@ -193,7 +193,7 @@ TEST_F(AutoMirrors, StoppedTheyAnswerNobody) {
   const auto count = [&](const auto&) { ++answers; };
   mirrors.show(other.id, {.device = kHost, .bytes = kBytes}, count);  // under way
   for (const Deadline deadline(test::patience()); !gate.reached() && !deadline.passed();) std::this_thread::yield();
-  mirrors.show(slot.id, {.device = kHost, .bytes = kBytes}, count);  // behind it
+  mirrors.show(slot.id, {.device = kHost, .bytes = kBytes}, count);  // after it
   auto waits = fill(slot, 1);
   std::thread stops([&] { mirrors.stop(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));

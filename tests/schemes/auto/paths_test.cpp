@@ -1,4 +1,4 @@
-// One sender with engines on its host and on another, each served in its own way, and what a person sees of that.
+// One sender with engines on its host and on another, each served by its own path, and the paths in the status.
 #include <gmock/gmock.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// A worker's end: what it takes for a mirror, and where that lies from then on.
+// A worker's end: what it accepts as a mirror, which then keeps its address.
 #include <bascule/schemes/auto/receiver.h>
 
 #include <gmock/gmock.h>
@@ -207,7 +207,7 @@ TEST_F(AutoMirrorReader, AnUnmappedMirrorIsGoneAndNotTakenAnyMore) {
   reader.unmap(other);
   EXPECT_FALSE(reader.find(slot));
   show(slot, mirror);
-  EXPECT_EQ(open_files(), before - 1) << "also that of the other, which was never mapped";
+  EXPECT_EQ(open_files(), before - 1) << "also the other descriptor, which was never mapped";
 }
 
 TEST_F(AutoMirrorReader, NothingIsDeliveredToIt) {

@@ -1,4 +1,4 @@
-// How deliveries end that are stopped, fail, or are under way when the sender closes.
+// The ends of deliveries that are stopped, fail, or are under way when the sender closes.
 #include "schemes/auto/sender_fixture.h"
 
 namespace bascule::inline v0 {
@@ -19,7 +19,7 @@ TEST_F(AutoSenderEnds, StoppedWhileAWorkerHasNotSpokenItIsDone) {
   sender.stop(8);
   EXPECT_THAT(done[8], ElementsAre(_));
   sender.heard(1, "late", {});
-  EXPECT_THAT(told, ElementsAre("hear 1 late")) << "nothing is delivered to it any more";
+  EXPECT_THAT(told, ElementsAre("receive 1 late")) << "nothing is delivered to it any more";
 }
 
 TEST_F(AutoSenderEnds, StoppedWhileTheInnerSchemeDeliversItIsDoneOnceThatIs) {
@@ -67,7 +67,7 @@ TEST_F(AutoSenderEnds, StoppedAgainOrWhenItIsDoneNothingHappens) {
   sender.stop(8);
   sender.stop(99);
   line.run();
-  EXPECT_THAT(told, ElementsAre("hear 2 on a GPU", "deliver to 2"));
+  EXPECT_THAT(told, ElementsAre("receive 2 on a GPU", "deliver to 2"));
   EXPECT_THAT(done[8], ElementsAre(IsOk()));
 }
 

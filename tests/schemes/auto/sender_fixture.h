@@ -1,4 +1,4 @@
-// The sender's end of auto over a scheme that writes down what it is told, and a line whose posted work a test runs.
+// The sender's end of auto over a scheme that records its calls, and a line whose posted work a test runs.
 #pragma once
 
 #include <bascule/schemes/auto/sender.h>
@@ -16,7 +16,7 @@
 
 namespace bascule::inline v0 {
 
-// The scheme of the slots, or that of other hosts: deliveries end when the test says so.
+// The scheme of the slots, or the one for other hosts. The test ends its deliveries.
 class Inner final : public SenderTransport, public Delivery {
  public:
   explicit Inner(std::vector<std::string>& told, std::string name = "") : told_(told), name_(std::move(name)) {}
@@ -40,7 +40,7 @@ class Inner final : public SenderTransport, public Delivery {
   }
   void stop(std::uint64_t number) override { tell(cat("stop ", number == numbers.back() ? "it" : "another")); }
   void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) override {
-    tell(cat("hear ", worker, " ", bytes));
+    tell(cat("receive ", worker, " ", bytes));
   }
   void close() override { tell("close"); }
 
@@ -83,7 +83,7 @@ class PostedLine final : public WorkerLine {
     posted_.push_back(std::move(work));
   }
 
-  // The I/O thread: runs what is posted until that is so.
+  // The I/O thread: runs posted work until the condition holds.
   bool run_until(const std::function<bool()>& so) {
     for (const Deadline deadline(test::patience()); !so(); std::this_thread::yield()) {
       if (deadline.passed()) return false;

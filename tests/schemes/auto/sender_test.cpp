@@ -1,4 +1,4 @@
-// The sender's end: which worker is served how, and what each is shown.
+// The sender's end: how each worker is served, and what it is shown.
 #include "schemes/auto/sender_fixture.h"
 
 namespace bascule::inline v0 {
@@ -16,7 +16,7 @@ TEST_F(AutoSenderTest, BeginsWhileTheSlotIsWritten) { EXPECT_TRUE(sender.starts_
 TEST_F(AutoSenderTest, AFirstWordTellsWhereAWorkerReads) {
   join_host(1);
   join_device(2);
-  EXPECT_THAT(told, ElementsAre("hear 2 on a GPU"));
+  EXPECT_THAT(told, ElementsAre("receive 2 on a GPU"));
   ASSERT_TRUE(is_shown(1, 2));
   EXPECT_THAT(line.messages_to(1), ElementsAre("mirror of 0", "mirror of 1"));
   EXPECT_THAT(line.messages_to(2), IsEmpty());
@@ -30,7 +30,7 @@ TEST_F(AutoSenderTest, LaterWordsAreTheInnerSchemesAndChangeNothing) {
   sender.heard(1, kWantsMirrors, {});
   sender.heard(2, kWantsMirrors, {});
   sender.heard(99, "a stranger's", {});
-  EXPECT_THAT(told, ElementsAre("hear 2 on a GPU", "hear 1 strange", "hear 99 a stranger's"));
+  EXPECT_THAT(told, ElementsAre("receive 2 on a GPU", "receive 1 strange", "receive 99 a stranger's"));
   deliver(1, {1, 2});
   EXPECT_EQ(told.back(), "deliver to 2");
   EXPECT_EQ(line.said(), 2u);
@@ -109,7 +109,7 @@ TEST_F(AutoSenderTest, AWorkerOfAnotherHostIsHeardByItsSchemeFromTheFirstWordOn)
   join_over_tcp(3);
   deliver(8, {3});
   sender.heard(3, kWantsMirrors, {});
-  EXPECT_THAT(told, ElementsAre("others' deliver to 3", cat("others' hear 3 ", kWantsMirrors)));
+  EXPECT_THAT(told, ElementsAre("others' deliver to 3", cat("others' receive 3 ", kWantsMirrors)));
   sender.stop(8);
   sender.remove(3);
   EXPECT_THAT(told, testing::Contains("others' stop it"));
@@ -185,7 +185,7 @@ TEST_F(AutoSenderTest, AWorkerOnAGPUThatSpeaksLateHasAPartOfItsOwn) {
   line.run();
   EXPECT_THAT(done, IsEmpty());
   sender.heard(3, "late", {});
-  EXPECT_THAT(told, ElementsAre("hear 2 on a GPU", "deliver to 2", "hear 3 late", "deliver to 3"));
+  EXPECT_THAT(told, ElementsAre("receive 2 on a GPU", "deliver to 2", "receive 3 late", "deliver to 3"));
   inner.end(inner.numbers.back());
   ASSERT_TRUE(ends(8));
   EXPECT_THAT(done[8], ElementsAre(IsOk()));

@@ -1,4 +1,4 @@
-// What disks and systems refuse: an error that says so, and the old version stays readable.
+// If the disk or the system refuses a call, the error says so, and the old version stays readable.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -117,7 +117,7 @@ TEST(MemmapErrors, DurableWithoutIoUringSaysSoAndSyncsAllTheSame) {
   EXPECT_EQ(serve_alone(*memmap_reader(folder.path())).version, 2u);
 }
 
-// Two slots: the version that is on the disk is not written over before the one in the other slot is there, too.
+// Two slots: the version on the disk is not overwritten before the other slot's version is also on it.
 TEST(MemmapErrors, TheNewestVersionOnTheDiskIsNotWrittenBeforeThereIsAnother) {
   const test::TempFolder folder;
   MemmapTrainer sender(folder.path(), kDiskEpoch, true);

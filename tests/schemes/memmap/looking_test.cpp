@@ -1,4 +1,4 @@
-// Somebody who only looks at slots: no sender goes out of its way for it, and no file more is made.
+// A process that only looks at slots: no sender avoids them for its sake, and no further file is made.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -35,7 +35,7 @@ class Looking : public testing::Test {
       ASSERT_THAT(sender_->send(), IsOk());
     }
   }
-  // Slots that were ever made have numbers of their own.
+  // Every slot ever made has a different number.
   int files_of_other_slots() const {
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {

@@ -44,7 +44,7 @@ TEST(Manifest, ListsVersionsTheNewestFirst) {
   EXPECT_THAT(*read, ElementsAre(is(newest), is(newer), is(old)));
 }
 
-// What a person or another program reads.
+// The text that people and other programs read.
 TEST(Manifest, IsPlainJson) {
   const auto json = nlohmann::json::parse(manifest_text({version(3, 1, 8, Digest{.low = 1, .high = 2})}));
   EXPECT_EQ(json, nlohmann::json::parse(R"({"format": "bascule manifest 1", "digest_number": 2, "versions": [

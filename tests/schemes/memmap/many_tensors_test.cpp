@@ -1,5 +1,5 @@
-// A model of 100,000 tensors: nothing on its way looks for each among all. No times are asserted; what is quadratic
-// here does not end within the patience of a test.
+// A model of 100,000 tensors: no step searches all tensors for each one. Asserts no times; a quadratic step would
+// exceed the test's time limit.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -52,7 +52,7 @@ TEST(ManyTensors, AHeaderIsMadeReadAndSearchedByName) {
   EXPECT_TRUE(memmap::parse_slot_file(std::as_bytes(std::span(file)), "file").ok());
 }
 
-// By a sender with fresh=on, which makes a file for each version, to a worker, and to one without a sender.
+// From a sender with fresh=on, which makes a file for each version, to a worker, and to a reader without a sender.
 TEST(ManyTensors, AreSentAndServedAlone) {
   const test::TempFolder folder;
   const std::string endpoint = cat("memmap://", folder.path().string(), "/run?fresh=on&timeout=", 60 * test::kSlowdown,

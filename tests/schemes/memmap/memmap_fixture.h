@@ -1,4 +1,4 @@
-// A folder of memmap, durable or not, and who writes it.
+// A folder of memmap, durable or not, and its writer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class MemmapTest : public testing::TestWithParam<bool> {  // durable or not
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) names.insert(entry.path().filename());
     return names;
   }
-  // Files are removed by a thread of the sender's.
+  // A thread of the sender removes files.
   void wait_for_files(const std::set<std::string>& expected) const {
     std::set<std::string> found = files();
     for (const Deadline deadline(test::patience()); found != expected && !deadline.passed(); found = files())

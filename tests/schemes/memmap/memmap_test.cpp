@@ -1,4 +1,4 @@
-// Both ends of memmap, played step by step: who may read and write which file when, while a sender lives.
+// Both ends of memmap, step by step: which end may read or write which file when, while a sender lives.
 #include <bascule/schemes/memmap/memmap.h>
 
 #include <gmock/gmock.h>
@@ -123,7 +123,7 @@ TEST_P(MemmapTest, AnOfferThatIsNotWhatTheFolderHoldsIsRefused) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("slot 0 was not offered")));
 }
 
-// The I/O thread asks for the offer: a disk that is slow must not keep it from hearing who lives.
+// The I/O thread asks for the offer: a slow disk must not keep it from receiving heartbeats.
 TEST_P(MemmapTest, AWorkerIsAdmittedWhileTheManifestWaitsForTheDisk) {
   std::atomic<bool> slow = false;
   std::promise<void> waits, goes_on;
@@ -157,7 +157,7 @@ TEST_P(MemmapTest, TheNextSenderLeavesTheOldVersionUntilItsOwnIsThere) {
   ASSERT_THAT(next.write(0, 8), IsOk());
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 7u);
   next.send(0, 8);
-  // Somebody reads the old one.
+  // The old one is still read.
   wait_for_files({"manifest.json", "model.safetensors", "slot-5-0.safetensors", "slot-6-0.safetensors"});
   EXPECT_EQ(serve_alone(*reader, 7).version, 8u);
   reader->end_read({kEpoch, 0});
@@ -228,7 +228,7 @@ TEST_P(MemmapTest, ACheckpointInTheFolderIsLeftAlone) {
   EXPECT_EQ(read_file(folder_.path() / "model.safetensors", 100).value_or(""), "somebody's weights");
 }
 
-// Also one that comes during a run, and what somebody writes there before it is renamed; the warning comes once a file.
+// Also a file that comes during a run, and one written there before the rename. The warning comes once per file.
 TEST_P(MemmapTest, ACheckpointThatAppearsDuringARunIsLeftAlone) {
   const auto link = folder_.path() / "model.safetensors", on_its_way = folder_.path() / "model.safetensors.new";
   const auto no_link = ElementsAre(HasSubstr("model.safetensors is not Bascule's link and was left as it is"));

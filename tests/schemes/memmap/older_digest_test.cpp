@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 class OlderDigest : public testing::Test {
  protected:
-  // Two versions, as they were written before the number had a place: nothing else is different.
+  // Two versions, as written before the header had the number; nothing else differs.
   OlderDigest() {
     test::MemmapTrainer trainer(folder_.path(), 5);
     trainer.send(0, 1);
@@ -48,7 +48,7 @@ class OlderDigest : public testing::Test {
       all[entry.path().filename()] = read_file(entry.path(), 1 << 20).value_or("none");
     return all;
   }
-  // By a sender and by a reader alike.
+  // Both by a sender and by a reader.
   void expect_refused(const std::string& file, const std::string& numbers) {
     const auto before = files();
     const auto refused = StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr(file), HasSubstr(numbers)));

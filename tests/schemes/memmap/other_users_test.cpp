@@ -1,5 +1,5 @@
-// What another user made, or could have written, is neither read nor served: not a folder, a manifest, nor a slot's
-// file; and no symbolic link is followed.
+// A folder, manifest or slot's file that another user made, or could have written, is neither read nor served; and no
+// symbolic link is followed.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ class OtherUsers : public testing::Test {
     EXPECT_EQ(::chown(path.c_str(), user, static_cast<gid_t>(-1)), 0);
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
   }
-  // Puts a link to what `file` was in its place.
+  // Replaces `file` by a link to its old content.
   void turn_into_link(const fs::path& file) {
     fs::rename(file, elsewhere_.path() / "file");
     fs::create_symlink(elsewhere_.path() / "file", file);
@@ -56,7 +56,7 @@ TEST_F(OtherUsers, TheirFolderIsNotReadThoughItsModeWouldLetUs) {
   expect_refused("belongs to uid 12345");
 }
 
-// As a whole: the connection is refused, and behind that nothing is looked for.
+// The connection is refused as a whole, and nothing further is searched.
 TEST_F(OtherUsers, AnEngineServesNothingOutOfTheirFolder) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   give(folder_.path(), kSomebody, 0777);
@@ -85,7 +85,7 @@ TEST_F(OtherUsers, AFolderBehindALinkIsRefusedByBothEnds) {
   EXPECT_THAT(MemmapTrainer(link, kFirstEpoch + 1).status(), refused);
 }
 
-// A sender writes where it looked: the folder keeps its versions whole, whatever its name stands for meanwhile.
+// A sender writes to the folder that it checked, which keeps its versions whole even if its name now means another.
 TEST_F(OtherUsers, AFolderThatTakesTheNameDuringARunIsNotWrittenTo) {
   const fs::path moved = elsewhere_.path() / "moved";
   MemmapTrainer sender(folder_.path(), kFirstEpoch + 1);
@@ -127,7 +127,7 @@ TEST_F(OtherUsers, ASlotBehindALinkIsNotServed) {
   expect_refused("slot-5-0.safetensors is a symbolic link");
 }
 
-// Where the manifest does not read, the files say themselves what they hold.
+// If the manifest cannot be parsed, the files' stamps count.
 TEST_F(OtherUsers, TheirSlotsAreNotServedWithoutAManifestEither) {
   fs::remove(manifest_);
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 1u);

@@ -1,10 +1,10 @@
-// What a loss of power may leave of a folder: a record of what was done to its files, and from any moment of it a
-// folder as a disk might hold it.
+// Simulates a loss of power: records the operations on a folder's files, and makes, for any moment, a folder as a disk
+// might hold it.
 //
-// Between two syncs nothing is promised. Of a file that was written, each page is as it was at the last sync or as at
-// any moment since, also such as are still under way, and some pages are torn: their sectors come from different
-// moments. A file that was never synced may be shorter. Each name stands for what it stood for at the last sync of the
-// folder, or for anything that it was made to stand for since.
+// Nothing is promised between two syncs. Each page of a written file is as it was at the last sync or at any moment
+// since, including writes under way, and some pages are torn: their sectors come from different moments. A file that
+// was never synced may be shorter. Each name means the file that it named at the last sync of the folder, or any file
+// that it was made to name since.
 #pragma once
 
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ class PowerRecord {
   memmap::FileObserver observer() {
     return [this](const memmap::FileOperation& operation) { record(operation); };
   }
-  // A send came back: its version must survive from now on.
+  // A send returned: its version must survive any later loss of power.
   void acknowledge(Version version) {
     const std::lock_guard lock(mutex_);
     events_.push_back({.what = Acknowledged{version}});
@@ -43,8 +43,8 @@ class PowerRecord {
     return events_.size() + 1;
   }
 
-  // Fills the empty `folder` as the disk might be when the power is cut after the first `moment` events. The newest
-  // version that was acknowledged by then.
+  // Fills the empty `folder` as the disk might be if the power is cut after the first `moment` events. Returns the
+  // newest version acknowledged by then.
   Version cut(std::size_t moment, std::mt19937_64& random, const std::filesystem::path& folder) {
     const std::lock_guard lock(mutex_);
     Disk disk;
@@ -64,7 +64,7 @@ class PowerRecord {
   struct Acknowledged {
     Version version;
   };
-  struct Bound {  // a name, to a new file with these bytes
+  struct Bound {  // a name now means a new file with these bytes
     std::string name, content;
   };
   struct Linked {
@@ -73,7 +73,7 @@ class PowerRecord {
   struct Removed {
     std::string name;
   };
-  struct Written {  // to the file of this name, which now reads so
+  struct Written {  // the file of this name now has this content
     std::string name, content;
   };
   struct Synced {
@@ -91,7 +91,7 @@ class PowerRecord {
   };
   using Binding = std::shared_ptr<File>;  // null: no such name
 
-  // Everything that may be on the disk.
+  // Everything that the disk may hold.
   struct Disk {
     std::map<std::string, std::vector<Binding>> names;  // at the last sync of the folder, and at each moment since
 
@@ -121,7 +121,7 @@ class PowerRecord {
         for (auto& [name, bindings] : names) bindings = {bindings.back()};
       }
     }
-    // The next event, as far as it may have come: syncs have not come anywhere.
+    // The next event may be partly done; a sync that did not return has no effect.
     void begin(const Event& event) {
       if (!std::holds_alternative<Synced>(event.what) && !std::holds_alternative<FolderSynced>(event.what))
         apply(event);

@@ -1,5 +1,5 @@
-// durable=on: the power is cut at every moment of a run of sends, again and again, and a reader with no trainer finds a
-// whole version each time: the newest that a send came back with, or a later one, and never a mixture of two.
+// durable=on: the power is cut at every moment of a run of sends, many times, and a reader without a trainer finds a
+// whole version each time: the newest whose send returned, or a later one, never a mixture of two.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -19,7 +19,7 @@
 namespace bascule::test {
 namespace {
 
-// BASCULE_SEED=N plays a run again.
+// BASCULE_SEED=N repeats a run.
 std::uint64_t seed() {
   const char* given = std::getenv("BASCULE_SEED");
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
@@ -47,7 +47,7 @@ class PowerCut : public testing::Test {
         ASSERT_EQ(served.generation, served.version) << "moment " << moment;
       }
     }
-    // The cuts were of some use: each of these was the newest at some of them.
+    // The cuts were useful: each of these versions was the newest at some of them.
     for (const Version version : acknowledged_) EXPECT_GT(served_versions[version], 0) << version;
   }
   void acknowledge(Version version) {
@@ -78,7 +78,7 @@ TEST_F(PowerCut, LeavesOneWholeVersionAcrossSendersAndFreshFiles) {
   for (Epoch epoch = 5; epoch < 7; ++epoch) {
     MemmapTrainer sender = trainer(epoch);
     for (std::uint32_t i = 0; i < 3; ++i) {
-      if (i > 0) sender.unmake_slot(i - 1);  // before the next is there: it must stay
+      if (i > 0) sender.unmake_slot(i - 1);  // before the next version exists: it must stay
       sender.send(i, ++version);
       acknowledge(version);
     }
@@ -86,7 +86,7 @@ TEST_F(PowerCut, LeavesOneWholeVersionAcrossSendersAndFreshFiles) {
   cut_everywhere(10);
 }
 
-// The same of the whole library: what Sender does in a run, and what Receiver serves after a cut.
+// The same for the whole library: a run of Sender, and the version that Receiver serves after a cut.
 TEST_F(PowerCut, LeavesReceiversAWholeVersionOfRealSends) {
   const Scheme scheme = memmap_scheme(record_.observer());
   TestModel model(ModelSize::kTiny);
@@ -121,7 +121,7 @@ TEST_F(PowerCut, LeavesReceiversAWholeVersionOfRealSends) {
   }
 }
 
-// A version that was aborted, and one whose send did not come back.
+// A version that was aborted, and one whose send did not return.
 TEST_F(PowerCut, LeavesOneWholeVersionOfSendsThatFailed) {
   MemmapTrainer sender = trainer(5);
   sender.send(0, 1);

@@ -123,7 +123,7 @@ TEST(SlotFile, TakesNoOtherFileForOne) {
 
   const test::TempFolder folder;
   std::string garbled = good;
-  garbled[parse(good)->shape.stamp_at + 20] = 'g';  // no digit of a digest
+  garbled[parse(good)->shape.stamp_at + 20] = 'g';  // not a hexadecimal digit
   ASSERT_THAT(replace_file(folder.path() / "file", garbled), IsOk());
   const UniqueFd fd(::open((folder.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
   EXPECT_THAT(read_stamp(fd.get(), parse(good)->shape), StatusIs(StatusCode::kInvalidArgument, HasSubstr("no stamp")));

@@ -1,4 +1,4 @@
-// What the core does with the sender's end of memmap, step by step, so that a test can stop between any two.
+// The core's calls to the sender's end of memmap, step by step, so that a test can stop between any two.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ inline Layout some_layout(std::int64_t elements = 50'000) {
       .value();
 }
 
-// Byte i of generation g: never zero, and another in every generation.
+// Byte i of generation g: never zero, and different in every generation.
 inline std::byte byte_of(std::uint64_t generation, std::size_t i) {
   return static_cast<std::byte>((i * 131 + i / 4096 + generation * 7919) % 255 + 1);
 }
@@ -74,7 +74,7 @@ class MemmapTrainer {
   absl::Status persist(std::uint32_t index, Version version) {
     return kept().persist(publication(index, version), Deadline(patience()));
   }
-  // All of it, as a send does.
+  // All steps, like a send.
   void send(std::uint32_t index, Version version) {
     ASSERT_THAT(slots_.contains(index) ? absl::OkStatus() : make_slot(index), IsOk());
     ASSERT_THAT(write(index, version), IsOk());
@@ -93,7 +93,7 @@ class MemmapTrainer {
             .digest = kernels::digest(slots_.at(index).writable(), one)};
   }
 
-  // What a worker that joins now gets of these slots.
+  // The offer of these slots to a worker that joins now.
   ReceivedOffer offer(const std::vector<std::uint32_t>& indices) {
     std::vector<OfferedSlot> offered;
     ReceivedOffer received;
@@ -123,7 +123,7 @@ inline std::unique_ptr<ReceiverTransport> memmap_reader(const std::filesystem::p
   return memmap_scheme().make_receiver(endpoint);
 }
 
-// The generation that all bytes of a view are of; 0: a mixture, or none.
+// The generation of all bytes of a view; 0 for a mixture, or none.
 inline std::uint64_t generation_of(std::span<const std::byte> bytes, std::uint64_t newest = 254) {
   for (std::uint64_t generation = 1; generation <= newest; ++generation) {
     std::size_t i = 0;
@@ -133,7 +133,7 @@ inline std::uint64_t generation_of(std::span<const std::byte> bytes, std::uint64
   return 0;
 }
 
-// What a reader without a sender serves: the newest version whose digest is right, as the core chooses it. Version 0:
+// The version that a reader without a sender serves: the newest whose digest is right, as the core chooses it; 0 if
 // none.
 struct Served {
   Version version = 0;

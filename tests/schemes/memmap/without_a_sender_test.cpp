@@ -1,4 +1,4 @@
-// What a reader of memmap serves while no sender lives.
+// The versions that a reader of memmap serves while no sender lives.
 #include <bascule/schemes/memmap/memmap.h>
 
 #include <fcntl.h>
@@ -53,7 +53,7 @@ TEST_P(WithoutASender, AVersionThatWasNotDecidedIsNotServed) {
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 1u);
 }
 
-// Tensors of the version that it held before are views of its mapping.
+// Tensors of the previous version are views of its mapping.
 TEST_P(WithoutASender, ASlotStaysWhereItIsWhenItsNextVersionCannotBeTaken) {
   MemmapTrainer sender = trainer();
   sender.send(0, 1);
@@ -120,7 +120,7 @@ TEST_P(WithoutASender, AByteThatChangedSendsTheReaderToTheOtherVersion) {
 }
 
 TEST_P(WithoutASender, AColdFileIsReadPastThePageCacheAndAWarmOneInIt) {
-  // Larger than what the system reads ahead with the header.
+  // Larger than the system's read-ahead after the header.
   { MemmapTrainer(folder_.path(), kEpoch, GetParam(), {}, test::some_layout(6'000'000)).send(0, 1); }
   EXPECT_THAT(serve_alone(*memmap_reader(folder_.path())).description, HasSubstr("read in the page cache"));
   const auto chill = [this] {

@@ -1,4 +1,4 @@
-// Replays: what becomes of a group that breaks, of its workers, and of what was under way in it. Each rule is a test.
+// Replays: the fate of a group that breaks, of its workers, and of deliveries under way in it. Each rule is a test.
 #include "schemes/nccl/planner_replay.h"
 
 namespace bascule::inline v0::nccl {
@@ -56,7 +56,7 @@ TEST_F(NcclBrokenGroups, OneThatHasItAllIsNotSentToAgain) {
   EXPECT_THAT(told(Kind::kAsk), ElementsAre(2));
 }
 
-// Else the next part would wait for it in vain.
+// Otherwise the next part would wait for it in vain.
 TEST_F(NcclBrokenGroups, GotBehindDroppedTakesAWorkerOutOfThePartThatWaits) {
   run({1, 2, 3});
   want(1, {1, 2, 3});
@@ -131,7 +131,7 @@ TEST_F(NcclBrokenGroups, AGroupThatRunsTakesBackStrikes) {
     want(static_cast<std::uint64_t>(i) + 1, {1});
     hear(1, Kind::kFailed, ++group);
     make(++group, {1});
-    hear(1, Kind::kFailed, group);  // it may be another one's death
+    hear(1, Kind::kFailed, group);  // possibly caused by another worker's death
     hear(1, Kind::kDropped, group);
     tell(event::Left{group});
     make(++group, {1});
@@ -152,7 +152,7 @@ TEST_F(NcclBrokenGroups, AGroupThatBrokeWithoutAMessageWhyIsMadeAgainAllTheSame)
   EXPECT_THAT(told(Kind::kAsk), ElementsAre(1));
 }
 
-// No rank of a group is done before all have come: nobody knows which one did not.
+// No rank of a group finishes before all have come, so it is unknown which one is missing.
 TEST_F(NcclBrokenGroups, AGroupThatIsNotCompletedIsTakenApartAndTheBadWorkerGivenUp) {
   join({1, 2});
   pass(absl::Milliseconds(100));
@@ -180,7 +180,7 @@ TEST_F(NcclBrokenGroups, AWorkerThatBreaksEvenAGroupOfItsOwnIsGivenUpAndTheOther
   want(1, {1, 2});
   hear(2, Kind::kFailed, 1);
   for (const WorkerId worker : {1, 2}) hear(worker, Kind::kDropped, 1);
-  tell(event::Left{1});  // now each has one of its own: 2 and 3
+  tell(event::Left{1});  // now each has a separate group: 2 and 3
   make(2, {1});
   got(1, 2, {1});
   for (CommGroupId group = 3; group <= 4; ++group) {

@@ -1,4 +1,4 @@
-// One rank and its thread, on the fake of NCCL: what is under way ends, whatever NCCL does.
+// One rank and its thread, on the fake of NCCL: every call under way ends, whatever NCCL does.
 #include <bascule/schemes/nccl/communicator.h>
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ using testing::IsEmpty;
 
 constexpr std::uint64_t kPiece = 64, kBytes = 5 * kPiece + 7;
 
-// What one rank's handlers said, and its memory.
+// The reports of one rank's handlers, and its memory.
 class End {
  public:
   End(FakeNccl& fake, const UniqueId& id, int rank, int ranks, std::shared_ptr<Place> elsewhere = nullptr) {
@@ -201,7 +201,7 @@ TEST_F(NcclCommunicator, AnInitThatFailsSaysSoAndEndsWhenItIsLeft) {
   alone.send();
   EXPECT_THAT(alone.next("done"), StatusIs(StatusCode::kUnavailable, HasSubstr("join")));
   rest();
-  EXPECT_TRUE(alone.silent()) << "nobody has left it";
+  EXPECT_TRUE(alone.silent()) << "no rank has left it";
   alone.leave();
 }
 
@@ -239,7 +239,7 @@ TEST_F(NcclCommunicator, AStalledRankHoldsTheOthersUntilTheyLeave) {
   }
 }
 
-// What is on the stream may be written until the abort has come back.
+// The kernels on the stream may write until the abort has returned.
 TEST_F(NcclCommunicator, HoldsTheMemoryOfABroadcastThatFailedUntilItHasEnded) {
   std::deque<End> ends = made(2);
   fake.stall(ends[0].place->streams().front());
@@ -355,7 +355,7 @@ TEST_F(NcclCommunicator, WhatIsWantedOfOneThatIsLeftIsDoneAtOnceAlsoWhileTheAbor
 
 TEST_F(NcclCommunicator, OneThatIsDestroyedGoesByItself) {
   std::deque<End> ends = made(2);
-  for (End& end : ends) end.send(0, [] { return std::uint64_t{0}; });  // of rank 0 alone it is asked
+  for (End& end : ends) end.send(0, [] { return std::uint64_t{0}; });  // called only at rank 0
   for (End& end : ends) {
     end.communicator.reset();
     EXPECT_THAT(end.next("done"), StatusIs(StatusCode::kCancelled, HasSubstr("left")));

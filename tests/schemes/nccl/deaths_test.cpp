@@ -1,5 +1,5 @@
-// Workers and communicators that die, hang and fail, under a real sender and real receivers over the fake of NCCL: the
-// others are served, and nothing is left behind.
+// Workers and communicators that die, hang and fail, with a real sender and real receivers over the fake of NCCL: the
+// others are served, and nothing leaks.
 #include <gmock/gmock.h>
 
 #include <list>
@@ -36,7 +36,7 @@ struct Engine {
   std::unique_ptr<Worker> worker;
 };
 
-// A place of a worker whose GPU has no room for a stream, or whose broadcasts all fail.
+// The place of a worker whose GPU has no room for a stream, or whose broadcasts all fail.
 class BadPlace final : public nccl::Place {
  public:
   explicit BadPlace(bool opens) : opens_(opens) {}
@@ -120,7 +120,7 @@ class NcclDeaths : public testing::Test {
     model.step(++generation);
     ASSERT_THAT(sender->send_async(), IsOk());
   }
-  // What all of `count` workers must serve.
+  // The version that all `count` workers must serve.
   void send(std::size_t count) { expect_served(try_send(), count); }
   void expect_served(const absl::StatusOr<SendReport>& report, std::size_t count) {
     ASSERT_THAT(report, IsOk());
@@ -135,7 +135,7 @@ class NcclDeaths : public testing::Test {
     }
   }
   void finish(std::size_t count) { expect_served(sender->wait_async(patience()), count); }
-  // Until the group of all runs, and others are gone.
+  // Waits until the group of all workers runs, and other groups are gone.
   void wait_for_comms(int count) {
     const Deadline deadline(patience());
     while (fake.live_comms() != count && !deadline.passed()) rest(1);
@@ -154,7 +154,7 @@ class NcclDeaths : public testing::Test {
   FakeNccl& fake = FakeNccl::instance();
   TestModel model;
   std::uint64_t generation = 0;
-  int unfinished_inits = 1;  // at most, of the group that is made at the end: NCCL keeps a thread of each
+  int unfinished_inits = 1;  // at most, of the group made at the end: NCCL keeps a thread for each
   const std::shared_ptr<HostPlace> place = std::make_shared<HostPlace>();
   std::list<Engine> engines;
   std::optional<Sender> sender;
@@ -188,7 +188,7 @@ TEST_F(NcclDeaths, TwoAtOnce) {
   wait_for_workers(4);
   send(4);
   wait_for_comms(5);
-  unfinished_inits = 2;  // also of those that the second one should have come to
+  unfinished_inits = 2;  // also of groups that the second worker did not join
   for (Engine& engine : engines)
     if (&engine != &a) stall(engine);
   begin();
@@ -198,7 +198,7 @@ TEST_F(NcclDeaths, TwoAtOnce) {
   for (const Stream stream : engines.back().place->streams()) fake.go_on(stream);
   const absl::StatusOr<SendReport> report = sender->wait_async(patience());
   ASSERT_THAT(report, IsOk());
-  for (const WorkerReport& worker : report->workers)  // the second one may be served before it goes
+  for (const WorkerReport& worker : report->workers)  // the second worker may be served before it leaves
     EXPECT_TRUE(worker.worker == "c" || (worker.state == WorkerState::kServing) == (worker.worker != "b"))
         << worker.worker;
   send(2);
@@ -227,7 +227,7 @@ TEST_F(NcclDeaths, AJoinerIsServedAtOnceAndThenByOneGroupOfAll) {
   wait_for_workers(3);
   send(3);
   wait_for([&] { return fake.ids() >= 2; });
-  // The group of all, and the one that was used last.
+  // The group of all workers, and the last used one.
   wait_for([&] { return fake.live_comms() == 4 + 3 || fake.live_comms() == 4 + 2; });
   const int ids = fake.ids();
   for (int i = 0; i < 3; ++i) send(3);
@@ -343,7 +343,7 @@ TEST_F(NcclDeaths, OneThatBreaksEvenAGroupOfItsOwnIsEvictedAndTheOthersAreServed
 }
 
 TEST_F(NcclDeaths, OneThatCannotJoinEndsNothingForTheOthers) {
-  unfinished_inits = 100;  // the sender's, of groups that it never came to
+  unfinished_inits = 100;  // the sender's, in groups that it never joined
   listen();
   Engine& a = join("a");
   wait_for_workers(1);

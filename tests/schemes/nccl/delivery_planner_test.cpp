@@ -1,4 +1,4 @@
-// Replays: which group is made when, what goes through it, and how a delivery ends. Each rule is a test.
+// Replays: when each group is made, what goes through it, and how a delivery ends. Each rule is a test.
 #include "schemes/nccl/planner_replay.h"
 
 namespace bascule::inline v0::nccl {
@@ -109,7 +109,7 @@ TEST_F(NcclDeliveryPlanner, AStoppedOneWhosePiecesAreStuckIsLeftInTime) {
   EXPECT_THAT(done(1), StatusIs(StatusCode::kAborted, HasSubstr("given up")));
 }
 
-// The report of the version names what the sender said, not what workers made of it.
+// The version's report has the sender's reason, not the workers' errors that followed.
 TEST_F(NcclDeliveryPlanner, ADeliveryIsDoneBeforeItsWorkersHearThatItIsOver) {
   run({1});
   want(1, {1});

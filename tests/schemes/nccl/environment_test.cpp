@@ -33,7 +33,7 @@ class NcclEnvironment : public testing::Test {
  protected:
   NcclEnvironment() {
     FakeNccl::instance().renew();
-    FakeNccl::instance().set_version(23003);  // which takes the home folder from HOME
+    FakeNccl::instance().set_version(23003);  // it takes the home folder from HOME
     set("HOME", folder_.path().c_str());
     for (const char* const name :
          {"NCCL_CONF_FILE", "NCCL_PROTO", "NCCL_ALGO", "NCCL_CUMEM_ENABLE", "NCCL_SOCKET_IFNAME", "NCCL_COMM_ID",
@@ -50,13 +50,13 @@ class NcclEnvironment : public testing::Test {
 
  private:
   test::TempFolder folder_;
-  std::list<test::Environment> variables_;  // undone the newest first
+  std::list<test::Environment> variables_;  // undone in reverse order
 };
 
 TEST_F(NcclEnvironment, HoldsTheVersionAndWhatChangesHowRanksTalk) {
   set("NCCL_PROTO", "LL128");
   set("NCCL_SOCKET_IFNAME", "eth7");  // may differ
-  set("NCCL_ALGO", "");               // as not set
+  set("NCCL_ALGO", "");               // counts as unset
   const auto environment = read();
   ASSERT_THAT(environment, IsOk());
   EXPECT_EQ(environment->version, 23003);
@@ -113,7 +113,7 @@ TEST_F(NcclEnvironment, TakesWhatDoesNoHarm) {
   set("NCCL_COMM_BLOCKING", "0");
   set("NCCL_MAX_CTAS", "");
   EXPECT_THAT(read(), IsOk());
-  set("NCCL_COMM_ID", "");  // NCCL takes even an empty one for an address
+  set("NCCL_COMM_ID", "");  // NCCL takes even an empty value as an address
   EXPECT_THAT(read(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("NCCL_COMM_ID=''")));
 }
 

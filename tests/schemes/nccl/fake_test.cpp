@@ -1,4 +1,4 @@
-// That the fake keeps the rules of the real library which its header names.
+// Checks that the fake keeps the real library's rules that its header names.
 #include "support/nccl/fake_nccl.h"
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ class NcclFake : public testing::Test {
     for (const FakeRank& rank : all) EXPECT_EQ(settle(rank), Code::kSuccess);
     return all;
   }
-  // In place, rank 0's memory to all.
+  // In place, from rank 0's memory to all.
   Code post(FakeRank& rank, std::size_t bytes = kMemoryBytes, int root = 0) const {
     const Code code =
         nccl.broadcast(rank.memory.data(), rank.memory.data(), bytes, kUint8, root, rank.comm, rank.stream);
@@ -298,7 +298,7 @@ TEST_F(NcclFake, FailsAsItIsTold) {
   EXPECT_EQ(post(all[0]), Code::kSuccess);
   EXPECT_EQ(post(all[1]), Code::kSuccess);
   EXPECT_EQ(poll(all[0]), Code::kRemoteError);
-  EXPECT_EQ(poll(all[1]), Code::kSuccess) << "nobody tells the other";
+  EXPECT_EQ(poll(all[1]), Code::kSuccess) << "the other is not told";
   EXPECT_THAT(passed(all[0], kNow), StatusIs(StatusCode::kDeadlineExceeded, _));
   EXPECT_EQ(fake.misuses(), 0);
 }

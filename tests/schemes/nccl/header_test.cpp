@@ -1,5 +1,4 @@
-// The types of schemes/nccl/library.h, against the header of the NCCL that this machine has. Built only where it has
-// one.
+// Compares the types of schemes/nccl/library.h with this machine's NCCL header. Built only if there is one.
 #include <gtest/gtest.h>
 #include <nccl.h>
 
@@ -56,7 +55,7 @@ BASCULE_EXPECT_SAME_START(shrink_share, shrinkShare);
 BASCULE_EXPECT_SAME_START(nvls_ctas, nvlsCTAs);
 static_assert(kOurs.size == sizeof(Config) && kOurs.version == NCCL_VERSION(2, 27, 0));
 
-// The order and kinds of the arguments; a change there would not be seen by dlsym().
+// The order and kinds of the arguments: dlsym() would not notice a change.
 static_assert(std::is_same_v<decltype(ncclGetVersion), ncclResult_t(int*)>);
 static_assert(std::is_same_v<decltype(ncclGetUniqueId), ncclResult_t(ncclUniqueId*)>);
 static_assert(

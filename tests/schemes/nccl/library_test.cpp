@@ -19,7 +19,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// The fake's functions under NCCL's names, as a library that lacks some.
+// The fake's functions under NCCL's names, for a library that lacks some.
 void* symbol_of_fake(const std::string& name) {
   const Library& fake = FakeNccl::instance().library();
   if (name == "ncclGetVersion") return reinterpret_cast<void*>(fake.get_version);
@@ -96,7 +96,7 @@ TEST(NcclOpen, RefusesALibraryThatIsNotNccl) {
   EXPECT_THAT(open_library("libc.so.6"), StatusIs(StatusCode::kUnimplemented, HasSubstr("has no ncclGetVersion")));
 }
 
-// Whether or not this machine has NCCL.
+// Must hold with and without NCCL on this machine.
 TEST(NcclLoad, GivesTheProcessesOneOrSaysWhatToDo) {
   const auto library = load();
   EXPECT_EQ(load().status(), library.status());

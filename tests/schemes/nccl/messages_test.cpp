@@ -1,4 +1,4 @@
-// Messages come back as they were sent, and any bytes are safe.
+// Messages survive the round trip, and any bytes are safe to parse.
 #include <bascule/schemes/nccl/messages.h>
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// A model of one of NCCL's communicators: an init is done once all ranks have called; a broadcast moves once all ranks
-// have posted theirs, which are paired by their order; a rank that is gone, or broken, stops it.
+// A model of an NCCL communicator: an init ends once all ranks have called; a broadcast moves once all ranks have
+// posted theirs, which are paired by their order; a rank that is gone or broken stops it.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace bascule::inline v0::nccl {
 
-// A rank goes by its worker; the sender's goes by 0.
+// A rank is named by its worker; the sender's is 0.
 class ModelCommunicator {
  public:
   static constexpr std::uint64_t kPiece = 10;
 
   struct Posted {                        // a broadcast
-    std::uint64_t number = 0, from = 0;  // number 0: it carries nothing
+    std::uint64_t number = 0, from = 0;  // number 0: without data
     std::uint64_t bytes() const { return number == 0 ? kPiece : 47; }
     bool operator==(const Posted&) const = default;
   };
@@ -32,23 +32,23 @@ class ModelCommunicator {
   bool is_busy(WorkerId rank) const;  // it takes part in a broadcast
 
   void call(WorkerId rank) { ranks_.at(rank).called = true; }  // its init
-  bool end_init(WorkerId rank, bool fails = false);            // false: not now. `fails`: whether or not all have come
+  bool end_init(WorkerId rank, bool fails = false);            // false: not now. `fails`: even before all have come
   void post(WorkerId rank, const Posted& posted) { ranks_.at(rank).posted.push_back(posted); }
   void leave(WorkerId rank) { ranks_.at(rank).gone = true; }
   void break_rank(WorkerId rank) { ranks_.at(rank).broken = true; }
-  std::vector<Posted> fail(WorkerId rank);  // breaks it, and gives back what it had posted
+  std::vector<Posted> fail(WorkerId rank);  // breaks it, and returns its posted broadcasts
 
   // ---- a broadcast ----
 
-  std::optional<Posted> next(WorkerId rank) const;  // that can move there; none: it waits
+  std::optional<Posted> next(WorkerId rank) const;  // the one that can move there; nullopt: it waits
   bool is_paired(WorkerId rank) const;              // all ranks have posted the same there
-  std::uint64_t move(WorkerId rank);                // one piece further; what of it is there
+  std::uint64_t move(WorkerId rank);                // one piece further; returns the bytes there
 
  private:
   struct Rank {
     bool called = false, made = false, broken = false, gone = false;
     std::vector<Posted> posted{};
-    std::size_t at = 0;       // the one under way
+    std::size_t at = 0;       // index of the broadcast under way
     std::uint64_t there = 0;  // of it
   };
 

@@ -23,7 +23,7 @@ bool ModelWorker::turn(bool fails) {
   if (inbox_.empty()) return false;
   const GroupMessage message = std::move(inbox_.front());
   inbox_.pop_front();
-  watch_.say("worker ", id_, " hears ", text_of(message), fails ? ", and fails" : "");
+  watch_.say("worker ", id_, " gets ", text_of(message), fails ? ", and fails" : "");
   hear(message, fails);
   return true;
 }
@@ -60,7 +60,7 @@ void ModelWorker::hear(const GroupMessage& message, bool fails) {
   }
 }
 
-// It has no room for it.
+// It has no room for the delivery.
 void ModelWorker::refuse(const GroupMessage& message) {
   say({.kind = GroupMessage::Kind::kFailed, .group = message.group, .number = message.number});
   ModelCommunicator& communicator = communicators_.at(message.group);
@@ -85,7 +85,8 @@ void ModelWorker::begin_receives() {
 }
 
 void ModelWorker::take_part(const GroupMessage& message) {
-  watch_.expect(message.from <= there_, cat("delivery ", message.number, " goes on behind what worker ", id_, " has"));
+  watch_.expect(message.from <= there_,
+                cat("delivery ", message.number, " goes on after the bytes that worker ", id_, " has"));
   there_ = message.from;
   ModelCommunicator& communicator = communicators_.at(message.group);
   if (!communicator.is_gone(id_)) communicator.post(id_, {.number = message.number, .from = message.from});

@@ -1,5 +1,5 @@
-// A model of a worker's end: messages come in and go out, and it takes part in communicators. It hears messages in
-// their order, receives one delivery at a time, and may fall silent.
+// A model of a worker's end: messages come in and go out, and it takes part in communicators. It handles messages in
+// order, receives one delivery at a time, and may fall silent.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ class ModelWorker {
   ModelWorker(WorkerId id, Communicators& communicators, Watch& watch)
       : id_(id), communicators_(communicators), watch_(watch) {}
 
-  // ---- between it and the sender ----
+  // ---- messages ----
 
   void tell(GroupMessage message) { inbox_.push_back(std::move(message)); }
-  std::optional<GroupMessage> said();  // next; none: nothing
+  std::optional<GroupMessage> said();  // the next message; nullopt: none
   bool is_silent() const { return silent_; }
   void change_silence() { silent_ = !silent_; }
   bool waits() const { return incoming_ || !receives_.empty(); }  // for a delivery
 
   // ---- what it does ----
 
-  bool turn(bool fails);  // an init comes to its end, or it hears a message. False: neither
-  void break_ranks();     // where it takes part in a broadcast
+  bool turn(bool fails);  // ends an init, or handles a message. False: neither
+  void break_ranks();     // those that take part in a broadcast
   void moved(const Posted& posted, std::uint64_t there);
   void came(CommGroupId group, const Posted& posted);
 
@@ -50,10 +50,10 @@ class ModelWorker {
   Watch& watch_;
   bool silent_ = false;
   std::deque<GroupMessage> inbox_, outbox_;
-  std::deque<GroupMessage> receives_;            // deliveries behind the one that comes
+  std::deque<GroupMessage> receives_;            // deliveries after the incoming one
   std::optional<GroupMessage> incoming_;         // its deliver message
-  std::uint64_t there_ = 0;                      // a prefix of it
-  std::map<std::uint64_t, GroupMessage> early_;  // said of deliveries that have not begun
+  std::uint64_t there_ = 0;                      // the prefix that has come
+  std::map<std::uint64_t, GroupMessage> early_;  // messages about deliveries that have not begun
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -1,4 +1,4 @@
-// An offer comes back as it was made, and any bytes are safe.
+// An offer survives the round trip, and any bytes are safe to parse.
 #include <bascule/schemes/nccl/offer.h>
 
 #include <gmock/gmock.h>

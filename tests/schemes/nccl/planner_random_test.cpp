@@ -1,6 +1,6 @@
-// Events at random against what must always hold of groups. A run is a list of small numbers, each taken as whatever
-// can be done then: any part of the list is a run, too. One that fails is cut down to what still fails, and printed
-// with its seed (PLANNER_SEED=N runs that one alone, PLANNER_RUNS=N more).
+// Random events, checked against the invariants of groups. A run is a list of small numbers, each of which selects a
+// possible event, so any part of the list is also a run. A failing run is shortened while it still fails, and printed
+// with its seed (PLANNER_SEED=N runs only that one, PLANNER_RUNS=N more).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +31,7 @@ std::vector<PlannerWorld::Step> steps_of(std::uint64_t seed) {
   return steps;
 }
 
-// Takes out pieces, smaller and smaller ones, as long as it still fails.
+// Removes smaller and smaller pieces as long as the run still fails.
 std::vector<PlannerWorld::Step> shrunk(std::uint64_t seed, std::vector<PlannerWorld::Step> steps) {
   for (std::size_t piece = steps.size() / 2; piece > 0; piece /= 2) {
     for (std::size_t at = 0; at + piece <= steps.size();) {

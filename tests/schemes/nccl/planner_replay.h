@@ -1,4 +1,4 @@
-// A sender's groups in which a test says each event, and reads the actions.
+// A sender's groups to which a test gives each event, and whose actions it reads.
 #pragma once
 
 #include <bascule/schemes/nccl/delivery_planner.h>
@@ -48,7 +48,7 @@ class PlannerReplay : public testing::Test {
       if (deliver.message.kind == kind) workers.push_back(deliver.worker);
     return workers;
   }
-  void forget() { actions.clear(); }  // what it did so far
+  void forget() { actions.clear(); }  // the actions so far
   int count(DeliveryPlanner::State state) {
     const auto states = planner.states();
     const auto found = states.find(state);
@@ -58,7 +58,7 @@ class PlannerReplay : public testing::Test {
   void join(std::initializer_list<WorkerId> workers) {
     for (const WorkerId worker : workers) tell(event::Joined{worker});
   }
-  // From ask to made.
+  // Makes a group, from ask to made.
   void make(CommGroupId group, std::initializer_list<WorkerId> workers) {
     for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kReady, group);
     for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kMade, group);
@@ -68,7 +68,7 @@ class PlannerReplay : public testing::Test {
     for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kWarmed, group);
     tell(event::Warmed{group, absl::OkStatus()});
   }
-  // A group of all of them that runs.
+  // Makes a running group of all of them.
   CommGroupId run(std::initializer_list<WorkerId> workers) {
     join(workers);
     pass(absl::Milliseconds(100));

@@ -116,7 +116,7 @@ void PlannerRules::look_at_rest() {
     running += count;
   }
   if (planner_.poisoned()) return;
-  expect(running <= 2, "groups that nobody needs stay");
+  expect(running <= 2, "groups that are not needed stay");
   const auto is_of_all = [this](const auto& each) {
     const Seen& seen = each.second;
     return !seen.left && std::set(seen.workers.begin(), seen.workers.end()) == workers_;

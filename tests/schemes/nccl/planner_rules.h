@@ -1,5 +1,4 @@
-// What must always hold of a sender's groups, whatever comes: looked at in the events that go in, and in the actions
-// that come out.
+// The invariants of a sender's groups, checked on the events that go in and the actions that come out.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +20,17 @@ class PlannerRules {
   void note(const Event& event);  // before the planner gets it
   void look(const Action& action, Clock::time_point now);
   void look_behind_event();  // all its actions were carried out
-  void look_at_rest();       // every wait has ended, and nothing comes any more
+  void look_at_rest();       // every wait has ended, and no event is left
 
  private:
   struct Seen {  // a group
     std::vector<WorkerId> workers{};
-    std::set<WorkerId> made{}, dropped{};  // who said so
+    std::set<WorkerId> made{}, dropped{};  // the workers that said so
     bool own_made = false, left = false;
   };
   struct Delivery {
     std::set<WorkerId> workers{}, got{}, refused{};
-    std::map<WorkerId, CommGroupId> told{};  // where it was told to take part last
+    std::map<WorkerId, CommGroupId> told{};  // the last group in which it was told to take part
     bool done = false;
   };
 

@@ -8,7 +8,7 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// The one that these numbers mean: of what there is.
+// Selects by these numbers from the possible ones.
 const auto& nth(const auto& map, std::size_t n) {
   return *std::next(map.begin(), static_cast<std::ptrdiff_t>(n % map.size()));
 }
@@ -127,7 +127,7 @@ void PlannerWorld::step(Step step) {
   } else if (kind < 53) {
     if (!own_.empty()) own_turn(pick(own_));
   } else if (!communicators_.empty()) {
-    const std::size_t back = step.which % std::min<std::size_t>(communicators_.size(), 4);  // of the newest ones
+    const std::size_t back = step.which % std::min<std::size_t>(communicators_.size(), 4);  // among the newest
     const auto& [group, communicator] = nth(communicators_, communicators_.size() - 1 - back);
     const std::vector<WorkerId> ranks = communicator.ranks();
     move(group, ranks[what % ranks.size()]);
@@ -151,7 +151,7 @@ void PlannerWorld::remove(WorkerId id) {
   tell(event::Removed{id});
 }
 
-// A worker is sent one version at a time; one that was given up may still be on its way to it.
+// A worker is sent one version at a time; a version that was given up may still be on its way.
 bool PlannerWorld::is_busy(WorkerId id) const {
   return std::ranges::any_of(deliveries_, [id](const auto& each) {
     return !each.second.done && !each.second.stopped && each.second.workers.contains(id);
@@ -312,7 +312,7 @@ void PlannerWorld::finish() {
   for (const auto& [id, worker] : workers_)
     if (worker.is_silent()) silent.insert(id);
   for (const WorkerId id : silent) remove(id);
-  settle("with no more faults");
+  settle("without further faults");
   if (!watch_.wrong.empty()) return;
   for (const auto& [id, worker] : workers_) watch_.expect(!worker.waits(), cat("worker ", id, " waits for ever"));
   rules_.look_at_rest();

@@ -1,5 +1,5 @@
-// The groups of a sender whose workers, and whose own end, do what a list of numbers says, and whether what must
-// always hold does (planner_rules.h). Workers and communicators are models (model_worker.h, model_communicator.h).
+// A sender's groups whose workers and own end act by a list of numbers, with checks of the invariants
+// (planner_rules.h). Workers and communicators are models (model_worker.h, model_communicator.h).
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ class PlannerWorld {
   struct Step {
     std::uint32_t what = 0, which = 0;
   };
-  explicit PlannerWorld(std::uint64_t seed);  // which chooses how many faults come
+  explicit PlannerWorld(std::uint64_t seed);  // the seed chooses the rate of faults
 
-  std::string run(const std::vector<Step>& steps);  // what is wrong; empty: nothing
+  std::string run(const std::vector<Step>& steps);  // returns what is wrong; empty if nothing
   const std::string& trace() const { return watch_.trace; }
   std::uint64_t events() const { return events_; }
 
@@ -64,7 +64,7 @@ class PlannerWorld {
   void fail_own(CommGroupId group);
   void sent(CommGroupId group, const Posted& posted, const absl::Status& status);
   void fault(std::uint32_t what, std::uint32_t which);
-  bool turn_all(bool removes);  // everybody takes a turn; false: nothing happened
+  bool turn_all(bool removes);  // all take a turn; false: nothing happened
   void settle(std::string_view what);
   void finish();
   bool is_busy(WorkerId id) const;
@@ -80,8 +80,8 @@ class PlannerWorld {
   std::uint64_t next_delivery_ = 1;
   std::map<WorkerId, ModelWorker> workers_;
   std::map<CommGroupId, ModelCommunicator> communicators_;
-  std::set<CommGroupId> hanging_;                 // whose abort does not come back
-  std::map<CommGroupId, std::deque<Event>> own_;  // what the sender's end has to say
+  std::set<CommGroupId> hanging_;                 // their abort does not return
+  std::map<CommGroupId, std::deque<Event>> own_;  // events from the sender's end
   std::map<std::uint64_t, Delivery> deliveries_;
   std::set<WorkerId> to_remove_;
   std::uint64_t events_ = 0;

@@ -1,4 +1,4 @@
-// A worker's end, which gets messages in orders that are rare between two processes. The test is the sender.
+// A worker's end, with messages in orders that are rare between two processes. The test is the sender.
 #include <bascule/schemes/nccl/receiver.h>
 
 #include <gmock/gmock.h>
@@ -130,7 +130,7 @@ class NcclReceiver : public testing::Test {
       return receiver->receive(publication(number), to_bytes(message), Deadline(timeout));
     });
   }
-  // What the engine would read.
+  // The bytes that the engine would read.
   void expect_whole(Version version) {
     const absl::StatusOr<SlotView> view = receiver->prepare(publication(version), Deadline(patience()));
     ASSERT_THAT(view, IsOk());
@@ -201,7 +201,7 @@ TEST_F(NcclReceiver, AVersionGoesOnInAnotherGroup) {
   expect_whole(1);
 }
 
-// Where another worker has less, pieces come twice: those behind are not there until they came again.
+// If another worker has less, pieces come twice: later pieces are missing until they have come again.
 TEST_F(NcclReceiver, WhatIsWrittenAgainDoesNotCountAsThere) {
   attach();
   join(1);
@@ -225,7 +225,7 @@ TEST_F(NcclReceiver, WhatIsWrittenAgainDoesNotCountAsThere) {
   EXPECT_TRUE(line->silent());
 }
 
-// receive() has a thread of its own, which may be late.
+// receive() has a separate thread, which may be late.
 TEST_F(NcclReceiver, MessagesOfADeliveryMayComeBeforeItsReceiveBegins) {
   attach();
   join(1);
@@ -243,7 +243,7 @@ TEST_F(NcclReceiver, MessagesOfADeliveryMayComeBeforeItsReceiveBegins) {
   expect_whole(2);
 }
 
-// Else the sender would wait for a worker that has it all, in the next group.
+// Otherwise the sender would wait, in the next group, for a worker that has everything.
 TEST_F(NcclReceiver, SaysGotBeforeDropped) {
   attach();
   CommGroupId group = 0;
@@ -303,7 +303,7 @@ TEST_F(NcclReceiver, RefusesAVersionThatComesTooLate) {
 TEST_F(NcclReceiver, RefusesAVersionThatGoesOnWhereItHasNotCome) {
   attach();
   join(1);
-  auto received = receive(1, 2);  // a group that it was never in
+  auto received = receive(1, 2);  // a group that it never joined
   tell({.kind = Kind::kAgain, .group = 1, .number = 1, .from = kHostPiece});
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("found 131072")));
   EXPECT_EQ(line->next(Kind::kFailed).number, 1u);
@@ -342,7 +342,7 @@ TEST_F(NcclReceiver, SurvivesMessagesOfNobody) {
   join(1);
 }
 
-// In a child: under the limit no stack of a thread has room.
+// In a child process whose memory limit leaves no room for a thread's stack.
 TEST_F(NcclReceiver, SaysSoWhereNoThreadCanBeStarted) {
   if (test::kSlowdown > 1) GTEST_SKIP() << "sanitizers need the address space";
   const auto join_without_room = [this] {
@@ -356,7 +356,7 @@ TEST_F(NcclReceiver, SaysSoWhereNoThreadCanBeStarted) {
     const bool failed = line->next().kind == Kind::kFailed, dropped = line->next().kind == Kind::kDropped;
     std::_Exit(failed && dropped ? 3 : 4);
   };
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // else it has stacks of threads that were
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // otherwise it has the stacks of earlier threads
   EXPECT_EXIT(join_without_room(), testing::ExitedWithCode(3), "");
 }
 

@@ -1,4 +1,4 @@
-// Both ends of nccl with nothing between them: deliveries are wanted and given up while the slot is still written.
+// Both ends of nccl, connected directly: deliveries are wanted and given up while the slot is still written.
 #include <bascule/schemes/nccl/sender.h>
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ struct Worker {
   std::map<Version, absl::Status> received;
 };
 
-// One thread is the I/O thread of both ends.
+// Both ends share one I/O thread.
 class NcclSender : public testing::Test, public WorkerLine {
  protected:
   NcclSender() {
@@ -49,7 +49,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     const Dependencies dependencies = dependencies_of(std::make_shared<HostPlace>());
     transport = *nccl::Sender::make(dependencies, endpoint);
     memory = *make_memfd("slot", kSentBytes);
-    // The place is found with the first slot.
+    // The first slot finds the place.
     slot_ = transport->make_slot({1, 0}, Layout(), kHost).value();
     std::ranges::fill(memory.mapping.writable(), std::byte{7});
     transport->delivery()->open(*this);
@@ -111,7 +111,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     Worker& worker = workers.emplace_back();
     worker.receiver.emplace(dependencies_of(std::make_shared<HostPlace>()), endpoint);
     std::promise<absl::Status> accepted;
-    io.submit([&] {  // it hears nothing before its line is open
+    io.submit([&] {  // no message comes before its line is open
       const Offer offer = transport->offer(id, ConnectionKind::kTcp, {}).value();
       absl::Status status =
           worker.receiver->accept({.bytes = offer.bytes, .descriptors = {}, .slots = {}, .slot_bytes = kSentBytes});
@@ -203,7 +203,7 @@ TEST_F(NcclSender, WhatIsGivenUpWhileItIsWrittenRunsOutAndTheCommunicatorStays) 
 TEST_F(NcclSender, OneThatIsGivenUpAndWholeIsNotWaitedFor) {
   join();
   written = 0;
-  auto done = want(1);  // nobody writes
+  auto done = want(1);  // the slot is not written
   for (const Deadline deadline(patience()); fake.live_comms() < 2 && !deadline.passed();) std::this_thread::yield();
   written = kSentBytes - 1;
   wait_for_broadcasts(4);

@@ -1,4 +1,4 @@
-// A place whose communicators get stuck in calls of the device, on the fake of NCCL.
+// A place whose communicators get stuck in device calls, on the fake of NCCL.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace bascule::inline v0::nccl {
 
-// A place whose marks cannot be asked before an abort has come back: as on a GPU whose driver waits, under a lock, for
+// A place whose marks cannot be queried before an abort has returned, like a GPU whose driver waits, under a lock, for
 // a kernel that only an abort ends.
 class StuckPlace final : public Place {
  public:

@@ -1,4 +1,4 @@
-// What a run at random has said so far, and the first thing that was wrong in it.
+// The log of a random run so far, and the first error in it.
 #pragma once
 
 #include <array>

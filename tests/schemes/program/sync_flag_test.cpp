@@ -27,7 +27,7 @@ TEST(CheckSync, RefusesWhatNeverWill) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("cannot go to another machine")));
 }
 
-// A build without CUDA says that it has no such scheme, one with it that a CPU cannot read its slots.
+// A build without CUDA says that it lacks the scheme; a build with CUDA says that a CPU cannot read its slots.
 TEST(CheckSync, RefusesSlotsOnAGpuForAProgramOnTheCpu) {
   const absl::Status status = check_sync("cuda-ipc:///a", ComputesOn::kHost);
   EXPECT_FALSE(status.ok());

@@ -1,4 +1,4 @@
-// The sender's end: what workers show is handed on, and those that break the protocol are given up.
+// The sender's end: it passes on the buffers that workers show, and gives up workers that break the protocol.
 #include <bascule/schemes/relay/dispatcher.h>
 
 #include <gmock/gmock.h>
@@ -156,7 +156,7 @@ TEST_F(RelayDispatcher, WhatAWorkerShowedIsClosedWhenItGoes) {
   };
   const auto before = open_files();
   join({1, 2});
-  join({1});  // it says it again
+  join({1});  // it sends it again
   deliver(1, {1, 2});
   line.said.clear();
   dispatcher.removed(1);

@@ -1,4 +1,4 @@
-// What an engine says of its buffers, as another engine sees it.
+// An engine's progress page, as another engine sees it.
 #include <bascule/schemes/relay/progress_page.h>
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST_F(ProgressPageTest, AVersionThatWasGivenUpIsNotThere) {
   EXPECT_FALSE(view.find(5));
 }
 
-// Each version here has as many bytes as its number says.
+// Here a version has as many bytes as its number.
 TEST_F(ProgressPageTest, AReaderNeverFindsTheBytesOfALaterVersion) {
   std::atomic<Version> newest{0};
   std::atomic<bool> over{false};
@@ -98,7 +98,7 @@ TEST_F(ProgressPageTest, OtherMemoryIsRefused) {
   EXPECT_FALSE(ProgressView::map(-1).ok());
 }
 
-// A worker that comes back is given again what it has; others must not take the buffer of before for it.
+// A worker that reconnects gets the version again; others must not use its earlier buffer.
 TEST_F(ProgressPageTest, AVersionThatBeginsAgainIsShownInOneCopy) {
   page.begin(0, 9);
   page.advance(0, 10);

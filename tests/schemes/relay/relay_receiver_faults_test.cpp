@@ -1,4 +1,4 @@
-// A worker's end among engines that lie, connections that are lost, and devices that fail.
+// A worker's end with lying engines, lost connections and failing devices.
 #include <unistd.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ class RelayReceiverFaults : public RelayReceiverFixture {
     descriptors.push_back(std::move(make_memfd("buffer", kBytes)->descriptor));
     introduce(reader, id, {.place = "host", .allocated = allocated}, descriptors);
   }
-  // From there on it comes from the trainer.
+  // The rest comes from the trainer.
   void expect_cannot(const Engine& engine, Version version, SourceId source, const char* why,
                      std::future<absl::Status> received) {
     const RelayMessage cannot = engine.line->next(Kind::kCannot).message;
@@ -182,11 +182,11 @@ TEST_F(RelayReceiverFaults, DescriptorsOfEnginesThatGoAreClosed) {
     if (id % 2 == 0) b.tell({.kind = Kind::kForget, .source = id});
   }
   introduce(b, a);
-  EXPECT_THAT(receive(b, 1, 1).get(), IsOk());  // behind all of them
+  EXPECT_THAT(receive(b, 1, 1).get(), IsOk());  // after all of them
   EXPECT_EQ(open_files(), before);
 }
 
-// Unmapping waits for a device, which the I/O thread must not.
+// Unmapping waits for a device; the I/O thread must not.
 TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
   std::atomic<int> here{0}, elsewhere{0};
   RelayMemory memory = test::host_relay_memory();

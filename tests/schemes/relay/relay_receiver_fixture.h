@@ -1,5 +1,4 @@
-// Relay receivers in one process, which a test sends every message. The test is the sender, and writes the trainer's
-// slot.
+// Relay receivers in one process. The test is the sender: it sends every message and writes the trainer's slot.
 #pragma once
 
 #include <bascule/schemes/relay/relay_receiver.h>
@@ -58,7 +57,7 @@ class Line final : public SenderLine {
   std::deque<Said> said_;
 };
 
-// A worker, and what the sender knows of it.
+// A worker, and the sender's knowledge of it.
 struct Engine {
   SourceId id = kTrainer;
   std::unique_ptr<RelayReceiver> receiver{};
@@ -142,7 +141,7 @@ class RelayReceiverFixture : public testing::Test {
     EXPECT_GE(engine.here(version), pieces * kPiece);
   }
   static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
-  // What the engine reads; it is the slot.
+  // The bytes that the engine reads; they equal the slot.
   SlotView take(const Engine& engine, Version version) {
     const absl::StatusOr<SlotView> view = engine.receiver->prepare(publication(version), Deadline(test::patience()));
     EXPECT_THAT(view, test::IsOk());
@@ -156,7 +155,7 @@ class RelayReceiverFixture : public testing::Test {
     EXPECT_EQ(engine.line->next(Kind::kGot).message.number, version);
     engine.receiver->end_read(take(engine, version).slot);
   }
-  // Comes whole from the trainer, and is read until end_read().
+  // Receives all of it from the trainer, and reads it until end_read().
   SlotView hold(const Engine& engine, Version version) {
     fill(version);
     EXPECT_THAT(receive(engine, version).get(), test::IsOk());

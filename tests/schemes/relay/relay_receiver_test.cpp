@@ -1,4 +1,4 @@
-// A worker's end: copies behind the trainer and behind other engines, and what others may read of it.
+// A worker's end: it copies from the trainer and other engines while they write, and others read from it.
 #include "schemes/relay/relay_receiver_fixture.h"
 
 namespace bascule::inline v0::relay {
@@ -60,7 +60,7 @@ TEST_F(RelayReceiverTest, AJoinerCopiesFromAnEngineThatHasAll) {
   const Engine a = make(1), b = make(2);
   serve(a, 1);
   introduce(b, a);
-  written = 0;  // the trainer writes something else there
+  written = 0;  // the trainer overwrites it
   EXPECT_THAT(receive(b, 1, 1, /*whole=*/true).get(), IsOk());
   expect_whole(b, 1);
 }
@@ -81,7 +81,7 @@ TEST_F(RelayReceiverTest, GoesOnFromAnotherSourceInTheMiddle) {
   expect_whole(c, 1);
 }
 
-// What its copy engines still read goes behind them.
+// Memory that its copy engines still read is freed after them.
 TEST_F(RelayReceiverTest, ASourceThatIsForgottenInTheMiddleIsReplaced) {
   Engine a = make(1);
   const Engine b = make(2);

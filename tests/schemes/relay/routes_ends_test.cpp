@@ -1,4 +1,4 @@
-// Engines that die amid a version, deliveries that are stopped, and buffers that others still read.
+// Engines that die during a version, deliveries that are stopped, and buffers that others still read.
 #include "schemes/relay/routes_fixture.h"
 
 namespace bascule::inline v0::relay {
@@ -59,7 +59,7 @@ TEST_F(RelayEnds, WhereTheSourceOfTheDeadIsDeadTooTheTrainerIsLeft) {
   chain_of_three();
   got(1, {2});
   remove(1);
-  EXPECT_THAT(redirected(), IsEmpty()) << "worker 2 reads it no more";
+  EXPECT_THAT(redirected(), IsEmpty()) << "worker 2 no longer reads it";
   remove(2);
   EXPECT_EQ(redirected(), (Sources{{3, kTrainer}}));
 }
@@ -131,7 +131,7 @@ TEST_F(RelayEnds, AStoppedDeliveryEndsOnceAllHaveLeft) {
   EXPECT_EQ(told(3, Kind::kOver).number, 1u);
   hear(2, Kind::kLeft, 1);
   EXPECT_EQ(ended[1], 0);
-  got(1, {3});  // it had it all before it heard of that
+  got(1, {3});  // it had all of it before that message
   EXPECT_EQ(ended[1], 1);
 }
 
@@ -231,7 +231,7 @@ TEST_F(RelayEnds, AVersionThatIsStoppedIsSparedUntilItsReaderLeft) {
   EXPECT_THAT(told(1, Kind::kTake).spared, IsEmpty());
 }
 
-// It was told to go on elsewhere, and may be amid a copy.
+// It was told to continue elsewhere, and may be in the middle of a copy.
 TEST_F(RelayEnds, WhatAReaderWasSentAwayFromIsSparedAsLongAsItReads) {
   join({1, 2, 3});
   want(1, {1, 2});

@@ -1,4 +1,4 @@
-// Routes, told events in turn, and what came out of it.
+// Routes, with the events that a test gives it and the resulting actions.
 #pragma once
 
 #include <bascule/schemes/relay/routes.h>
@@ -40,7 +40,7 @@ class RoutesFixture : public testing::Test {
   void remove(WorkerId worker) { tell(event::Removed{worker}); }
   void stop(std::uint64_t number) { tell(event::Stopped{number}); }
 
-  // ---- of the last event ----
+  // ---- the last event's actions ----
 
   template <typename T>
   std::vector<T> all() const {
@@ -49,7 +49,7 @@ class RoutesFixture : public testing::Test {
       if (const auto* each = std::get_if<T>(&action)) found.push_back(*each);
     return found;
   }
-  // What a worker was told; none, or more than one message of that kind: a failure.
+  // The message that a worker got. Fails unless it is exactly one of that kind.
   RelayMessage told(WorkerId worker, Kind kind) const {
     std::vector<RelayMessage> found;
     for (const auto& each : all<action::Say>())

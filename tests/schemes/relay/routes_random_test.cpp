@@ -1,4 +1,4 @@
-// Events at random against what must always hold of routes. RELAY_SEED=N runs that seed alone, RELAY_RUNS=N more.
+// Random events, checked against the invariants of routes. RELAY_SEED=N runs only that seed, RELAY_RUNS=N more.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

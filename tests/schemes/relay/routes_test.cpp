@@ -1,4 +1,4 @@
-// From whom each worker copies: shapes, workers that come late, messages, and ends.
+// The source of each worker: shapes, workers that come late, messages, and ends.
 #include "schemes/relay/routes_fixture.h"
 
 namespace bascule::inline v0::relay {
@@ -174,7 +174,7 @@ TEST_F(RelayRoutes, ReadersOfAnEngineThatIsAloneGoOnFromItsSource) {
   remove(1);
   remove(3);
   want(2, {4}, 1);
-  EXPECT_EQ(told(4, Kind::kTake).source, kTrainer) << "nobody copies from one that is alone";
+  EXPECT_EQ(told(4, Kind::kTake).source, kTrainer) << "no worker copies from one that is alone";
 }
 
 TEST_F(RelayRoutes, AnEngineIsAloneForOneVersionOnly) {
@@ -208,7 +208,7 @@ TEST_F(RelayRoutes, ReadersOfAWorkerThatLeftGoOnFromItsSource) {
   EXPECT_EQ(ended[1], 1);
 }
 
-// Its digest was wrong, or not made.
+// Its digest was wrong, or could not be made.
 TEST_F(RelayRoutes, AWorkerThatGotItAndLeavesHasItNoMore) {
   join({1, 2, 3});
   want(1, {1, 2});
@@ -238,7 +238,7 @@ TEST_F(RelayRoutes, MessagesOfStrangersAndOfOtherDeliveriesChangeNothing) {
   for (const Kind kind : {Kind::kAlone, Kind::kGot, Kind::kLeft, Kind::kCannot}) {
     hear(1, kind, 77);
     EXPECT_THAT(actions, IsEmpty());
-    hear(2, kind, 1);  // it does not come to it
+    hear(2, kind, 1);  // the version does not reach it
     EXPECT_THAT(actions, IsEmpty());
   }
   EXPECT_EQ(routes.source_of(1, 1), kTrainer);

@@ -51,7 +51,7 @@ void RoutesWorld::tell(const Event& event) {
   check_routes();
 }
 
-// Before Routes hears it: what follows from it.
+// Applies a message's effects before Routes gets it.
 void RoutesWorld::note(const Event& event) {
   if (const auto* heard = std::get_if<event::Heard>(&event)) {
     const RelayMessage& message = heard->message;
@@ -140,12 +140,12 @@ void RoutesWorld::join() {
 
 void RoutesWorld::remove(WorkerId id) {
   if (id == 0) return;
-  processes_.at(id).member = false;  // it may go on by itself for a while; here it stands still
+  processes_.at(id).member = false;  // it might continue alone for a while; here it stops
   tell(event::Removed{id});
   std::erase_if(introduced_, [id](const auto& each) { return each.first == id || each.second == id; });
 }
 
-// Its back slot is free: nothing comes to it but what is stopped.
+// Its back slot is free: only stopped deliveries still come.
 bool RoutesWorld::is_free(WorkerId id) const {
   return std::ranges::none_of(orders_, [id](const auto& each) {
     const Order& order = each.second;
@@ -153,7 +153,7 @@ bool RoutesWorld::is_free(WorkerId id) const {
   });
 }
 
-// The newest version to those that lack it, or the next one.
+// Sends the newest version to workers that lack it, or the next version.
 void RoutesWorld::want() {
   const std::uint64_t number = next_number_++;
   Order order;

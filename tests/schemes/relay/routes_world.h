@@ -1,6 +1,5 @@
-// Routes amid workers that do truthfully what they are told, in an order that a random number chooses, and that looks
-// whether what must always hold does. Bytes move from a source's buffer to a reader's; a buffer that is rewritten while
-// somebody reads it is found out.
+// Routes with workers that follow their messages truthfully, in a random order, and checks of the invariants. Bytes
+// move from a source's buffer to a reader's; rewriting a buffer that is read is detected.
 #pragma once
 
 #include <bascule/schemes/relay/routes.h>
@@ -19,7 +18,7 @@ class RoutesWorld {
  public:
   explicit RoutesWorld(std::uint64_t seed);
 
-  std::string run(int steps);  // what is wrong; empty: nothing
+  std::string run(int steps);  // returns what is wrong; empty if nothing
   std::uint64_t events() const { return events_; }
 
  private:
@@ -37,7 +36,7 @@ class RoutesWorld {
   struct Incoming {
     RelayMessage take;
     Version version = 0;
-    std::optional<std::size_t> buffer{};  // none: alone
+    std::optional<std::size_t> buffer{};  // nullopt: alone
     std::uint64_t arrived = 0;
     std::optional<UnderWay> piece{};
     bool stuck = false, over = false;
@@ -59,8 +58,8 @@ class RoutesWorld {
   };
   struct Order {
     Version version = 0;
-    std::set<WorkerId> waiting{}, open{};  // legs that have not begun, and those that have
-    std::set<WorkerId> workers{};          // that were to get it
+    std::set<WorkerId> waiting{}, open{};  // legs that have not begun, and legs that have
+    std::set<WorkerId> workers{};          // that should get it
     bool stopped = false, done = false;
   };
 
@@ -91,12 +90,12 @@ class RoutesWorld {
   Routes routes_;
   WorkerId next_worker_ = 1;
   std::uint64_t next_number_ = 1;
-  std::map<WorkerId, Process> processes_;  // also those that are no members any more
+  std::map<WorkerId, Process> processes_;  // including former members
   std::map<std::uint64_t, Order> orders_;
   std::map<Version, std::uint64_t> written_;                        // by the trainer
-  std::map<std::pair<WorkerId, std::uint64_t>, SourceId> sources_;  // as each was told last
+  std::map<std::pair<WorkerId, std::uint64_t>, SourceId> sources_;  // by the last message to each
   std::set<std::pair<WorkerId, WorkerId>> introduced_, unreachable_;
-  std::set<std::pair<WorkerId, Version>> alone_;  // as Routes was told
+  std::set<std::pair<WorkerId, Version>> alone_;  // as reported to Routes
   bool settling_ = false;
   std::uint64_t events_ = 0;
   std::string wrong_;

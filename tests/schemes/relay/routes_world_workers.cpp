@@ -1,4 +1,4 @@
-// What the workers of a RoutesWorld do.
+// The actions of a RoutesWorld's workers.
 #include <algorithm>
 
 #include "schemes/relay/routes_world.h"
@@ -95,7 +95,7 @@ bool RoutesWorld::go_on(WorkerId id, Process& process) {
   return !process.incoming->piece && ask(id, process);
 }
 
-// As RelayReceiver does: from whichever source it was told last, behind what that shows.
+// Like RelayReceiver, copies from the source that it was told last, as far as that shows.
 bool RoutesWorld::ask(WorkerId id, Process& process) {
   Incoming& incoming = *process.incoming;
   const SourceId source = incoming.take.source;
@@ -117,7 +117,7 @@ bool RoutesWorld::ask(WorkerId id, Process& process) {
   return true;
 }
 
-// Where the buffer holds another version by now, other bytes came than those that were asked for.
+// If the buffer now holds another version, the wrong bytes came.
 void RoutesWorld::arrive(Process& process) {
   Incoming& incoming = *process.incoming;
   const UnderWay piece = *std::exchange(incoming.piece, std::nullopt);
