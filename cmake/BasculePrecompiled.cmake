@@ -1,6 +1,6 @@
 # bascule_precompiled(TARGET core|tests|torch): headers of other libraries that nearly every source includes, parsed once in
-# each build; torch: LibTorch's, for libraries, programs and tests alike. No header of ours is among them, so a change here never recompiles them. Each source still includes all that it
-# uses: scripts/tidy compiles without them.
+# each build; torch: LibTorch's, for libraries, programs and tests alike. No header of ours is among them, so a change here
+# never recompiles them. Each source still includes all that it uses: scripts/tidy compiles without them.
 set(standard <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <deque> <filesystem>
     <functional> <map> <memory> <mutex> <optional> <random> <set> <span> <string> <string_view> <thread> <utility>
     <vector>)
