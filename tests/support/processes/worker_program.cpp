@@ -68,7 +68,9 @@ class WorkerProgram {
   void take(const Flip& flip) {
     if (flip.changed) {
       ++flips_;
-      if (std::pair(flip.epoch, flip.version) <= std::pair(served_.epoch, served_.version))
+      const std::pair before(served_.epoch, served_.version), now(flip.epoch, flip.version);
+      // Of what it serves it may be told again after a lost connection, and find it in another of its buffers.
+      if (now < before || (now == before && flip.slot == served_.slot))
         wrong(cat("flipped from version ", served_.version, " of epoch ", served_.epoch, " back to ", flip.version,
                   " of ", flip.epoch));
     } else if (flip.version != served_.version) {
