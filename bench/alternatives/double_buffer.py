@@ -1,5 +1,5 @@
-"""Alternates TorchRL's double buffer and Bascule from Python, and times each from the trainer's call until the same bytes
-are in the engine's own tensors, in another process.
+"""Alternates TorchRL's double buffer and Bascule from Python, and times each from the trainer's call until the same
+bytes are in the engine's own tensors, in another process.
 
     python bench/alternatives/double_buffer.py [MiB]        with bascule, torch, torchrl 0.14 and tensordict installed
 

@@ -5,7 +5,7 @@
     out/alternatives/bin/python bench/alternatives/measure.py --bytes 1GiB --tensors 338 --workers 2 --repeat 20 --json alternatives.json
     build/release/bin/bascule-bench --compare ours.json alternatives.json
 
-Three alternatives, in turns with each other and with a flat copy (torch, all threads) of the same bytes:
+Three alternatives, alternating with a flat copy (torch, all threads) of the same bytes:
 
     torchrl       TorchRL's VLLMDoubleBufferSyncScheme: its sender's update_weights() writes a memory-mapped TensorDict
                   into a folder, its receiving transport maps it

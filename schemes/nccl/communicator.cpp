@@ -198,7 +198,7 @@ void Communicator::State::run() {
     broadcast.done(status, there);
   }
   if (handle != nullptr && !made && absl::IsCancelled(status) && rank.rank == 0)
-    ++abandoned_inits;  // a failed init has ended
+    ++abandoned_inits;  // not if it failed: then it has ended
   {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return abort_ended; });

@@ -43,7 +43,7 @@ struct Outcome {
   std::vector<double> flip_seconds;  // for each flip: from the arrival of decided to the token boundary
   Carried carried;
   std::uint64_t received_bytes = 0;     // of all engines, including dead ones
-  std::set<std::string> died, evicted;  // names; evicted: noticed before the last send settled
+  std::set<std::string> died, evicted;  // names; died: noticed before the last send settled
   int deaths = 0;                       // including unnoticed ones
   std::vector<Version> serving;         // of each live engine, at the end
   double virtual_seconds = 0;           // the run's duration in virtual time
