@@ -1,4 +1,4 @@
-// Peers of every kind at an acceptor: real sockets, and no coordinator behind it.
+// Peers of every kind at an acceptor: real sockets, without a coordinator.
 #include <bascule/sender/acceptor.h>
 
 #include <arpa/inet.h>
@@ -48,7 +48,7 @@ UniqueFd unix_socket(const Endpoint& endpoint) {
   return socket;
 }
 
-// A peer of the acceptor: a bare socket, and messages where they are wanted.
+// A peer of the acceptor: a bare socket, with messages if needed.
 class Peer {
  public:
   explicit Peer(const Endpoint& endpoint)
@@ -66,7 +66,7 @@ class Peer {
   }
   void write(const Message& message) { write_bytes(framed(message)); }
 
-  // What came so far, whole messages; `hung_up` once the other end is gone.
+  // The whole messages received so far; sets `hung_up` once the other end is gone.
   const std::vector<Message>& heard() {
     std::uint8_t bytes[4096];
     ssize_t count = 0;
@@ -129,14 +129,15 @@ class AcceptorTest : public testing::Test {
     }
     EXPECT_TRUE(done());
   }
-  // For both ends of as many connections as there may be.
+  // Allows both ends of as many connections as there may be.
   static void allow_descriptors() {
     rlimit limit{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, 4 * kMaxNewcomers);
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0) << "raise the hard limit of open files, as by ulimit -Hn 4096";
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0)
+        << "raise the hard limit of open files, for example ulimit -Hn 4096";
   }
-  static constexpr std::string_view kPatient = "suspect_after=600s";  // a thousand connections take their time
+  static constexpr std::string_view kPatient = "suspect_after=600s";  // a thousand connections take time
   static std::string soon() { return cat("heartbeat=1ms&suspect_after=", absl::ToInt64Milliseconds(silence()), "ms"); }
   static Hello hello(std::string worker) {
     Hello hello;
@@ -195,7 +196,7 @@ TEST_F(AcceptorTest, WhoSaysNothingIsDropped) {
     Peer peer(endpoint_);
     const std::string why = cat("sent no hello within ", absl::FormatDuration(silence()));
     run_until([&] { return peer.heard(), peer.hung_up && !refused_.empty(); });
-    EXPECT_EQ(peer.refusal(), over_tcp ? "" : why) << "over TCP nobody is told before it has proved itself";
+    EXPECT_EQ(peer.refusal(), over_tcp ? "" : why) << "over TCP a peer is told nothing before it is trusted";
     EXPECT_THAT(refused_, ElementsAre(HasSubstr(why)));
     refused_.clear();
   }
@@ -216,7 +217,7 @@ TEST_F(AcceptorTest, TheEldestMakesRoomWhereManySayNothing) {
   for (std::size_t i = 1; i < silent.size(); ++i) EXPECT_EQ(silent[i]->refusal(), "") << i;
 }
 
-// All of a fleet connect before the first of them is read: what they said is, before one of them makes room.
+// A whole fleet connects before the first hello is read: the hellos are read before any of them makes room.
 TEST_F(AcceptorTest, NobodyThatGreetedMakesRoom) {
   allow_descriptors();
   listen_in_folder(kPatient);
@@ -230,7 +231,7 @@ TEST_F(AcceptorTest, NobodyThatGreetedMakesRoom) {
   EXPECT_THAT(refused_, ElementsAre());
 }
 
-// Linux keeps a connection in the queue that accept() has no descriptor for: to ask again at once would spin.
+// Linux keeps a connection in the queue if accept() has no descriptor for it: retrying at once would spin.
 TEST_F(AcceptorTest, WithoutDescriptorsItPausesAndTriesOn) {
   listen_in_folder();
   Peer peer(endpoint_);
@@ -246,7 +247,7 @@ TEST_F(AcceptorTest, WithoutDescriptorsItPausesAndTriesOn) {
   EXPECT_LT(handlers, 50u);
   EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("Too many open files"),
                                           HasSubstr(cat("RLIMIT_NOFILE (ulimit -n) of this process is ", next_free)))))
-      << "said once, and which limit it is";
+      << "logged once, with the limit";
   EXPECT_THAT(arrived_, ElementsAre());
   run_until([&] { return !arrived_.empty(); });
 }
@@ -283,7 +284,7 @@ TEST_F(AcceptorTest, OverTcpWhoeverDoesNotKnowTheTokenIsRefusedUnheard) {
   listen_over_tcp();
   const std::vector<test::TlsPeerOptions> strangers = {
       {.token = "correct horse and so on"},
-      {.token = kTlsToken, .scheme = "other"},  // a worker of another endpoint: it is, or a relay brings it
+      {.token = kTlsToken, .scheme = "other"},  // a worker of another endpoint, direct or through a relay
       {.believes_anybody = true},
       {.certificate = true, .believes_anybody = true},
   };
@@ -294,7 +295,7 @@ TEST_F(AcceptorTest, OverTcpWhoeverDoesNotKnowTheTokenIsRefusedUnheard) {
     peer.say(hello("a"));
     run_until([&] { return peer.pump(), peer.hung_up() && !refused_.empty(); });
     EXPECT_FALSE(peer.open());
-    EXPECT_THAT(peer.error(), HasSubstr("alert")) << "it is told, in the words of TLS";
+    EXPECT_THAT(peer.error(), HasSubstr("alert")) << "TLS tells it";
     EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("a connection from 127.0.0.1:"),
                                             HasSubstr("does not know this token"), Not(HasSubstr("horse")))));
     if (i == 1) {
@@ -325,7 +326,7 @@ TEST_F(AcceptorTest, OverTcpWhoStopsHalfWayIsDropped) {
   test::TlsPeer half(tcp_socket(endpoint_), {.token = kTlsToken, .at_most = 40});  // of its first message
   half.pump();
   EXPECT_TRUE(half.unsent());
-  test::TlsPeer nameless(tcp_socket(endpoint_), {.token = kTlsToken});  // proves itself, and says no more
+  test::TlsPeer nameless(tcp_socket(endpoint_), {.token = kTlsToken});  // proves itself, then stays silent
   const std::string why = cat("sent no hello within ", absl::FormatDuration(silence()));
   run_until([&] { return nameless.pump(), nameless.hung_up() && refused_.size() == 2; });
   EXPECT_THAT(refused_, Each(HasSubstr(why)));

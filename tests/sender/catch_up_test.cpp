@@ -1,4 +1,4 @@
-// The newest version on its way to one worker that came late, seen from the wire: the test is the worker.
+// The newest version for a worker that came late, seen from the wire; the test is the worker.
 #include "sender/wired.h"  // first: see there
 
 namespace bascule {
@@ -20,7 +20,7 @@ TEST_F(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
   worker.say(Failed{.version = 1, .why = "this once"});
   EXPECT_EQ(worker.expect<Abort>().version, 1);
 
-  // The release answers the abort, and ends the lease. A second try before it would be left without one.
+  // The release answers the abort, and ends the lease. An earlier second try would be left without a lease.
   EXPECT_TRUE(std::holds_alternative<Heartbeat>(worker.next()));
   worker.release(first);
   const Prepare second = worker.expect<Prepare>();
@@ -32,7 +32,7 @@ TEST_F(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
   EXPECT_EQ(worker.expect<Decided>().version, 1);
 }
 
-// Who joins while a version is under way takes the one before, and then that one.
+// A worker that joins while a version is in flight takes the previous one, then that one.
 TEST_F(CatchUp, ThatEndsWithinASendIsFollowedByAnother) {
   listen();
   ASSERT_THAT(sender_->send(), test::IsOk());

@@ -32,7 +32,7 @@ class EndpointLockTest : public testing::Test {
   }
   void write(std::string_view text) const { std::ofstream(file_, std::ios::trunc) << text; }
 
-  // Of a sender that took the endpoint for the first time, and went.
+  // The epoch of a sender that took the endpoint for the first time, and ended.
   Epoch first_epoch() const {
     const auto lock = take();
     EXPECT_THAT(lock, IsOk());
@@ -63,7 +63,7 @@ TEST_F(EndpointLockTest, ContinuesWhereTheSenderBeforeEnded) {
     ASSERT_THAT(lock->record(run * 10), IsOk());
     EXPECT_EQ(lock->last_version(), run * 10);
   }
-  EXPECT_TRUE(std::filesystem::exists(file_)) << "it outlives its senders: they number on";
+  EXPECT_TRUE(std::filesystem::exists(file_)) << "it outlives its senders, which continue its numbers";
 }
 
 TEST_F(EndpointLockTest, HoldsEveryNumber) {
@@ -78,7 +78,7 @@ TEST_F(EndpointLockTest, HoldsEveryNumber) {
   EXPECT_EQ(take()->last_version(), kLast);
 }
 
-// Engines that live on tell a new run by its epoch from the one that they serve.
+// Surviving engines distinguish a new run from the one that they serve by its epoch.
 TEST_F(EndpointLockTest, NeverRepeatsAFirstEpochWhereTheFileIsLost) {
   Epoch last = first_epoch();
   for (int i = 0; i < 3; ++i) {

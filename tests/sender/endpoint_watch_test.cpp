@@ -1,4 +1,4 @@
-// A folder that was tidied away under a sender that lives.
+// A folder that was removed under a live sender.
 #include "sender/wired.h"  // first: see there
 
 #include <atomic>
@@ -38,7 +38,7 @@ TEST_P(EndpointIsGone, AndItsSenderSaysSoOnce) {
   EXPECT_THAT(sender->wait_for_workers(2, absl::ZeroDuration()),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("was removed while this sender runs")));
   ASSERT_THAT(sender->send_async(), IsOk());
-  worker.expect<Welcome>();  // who is connected stays
+  worker.expect<Welcome>();  // connected workers stay
   worker.take();
   EXPECT_THAT(sender->wait_async(test::patience()), IsOk());
 }

@@ -1,4 +1,4 @@
-// A trainer that was killed, and a process that it had forked, which lives on: as a loader of data does.
+// A trainer was killed, and a process that it had forked lives on, as a data loader may.
 #include "sender/wire_worker.h"  // first: see there
 
 #include <signal.h>
@@ -40,7 +40,7 @@ class Forked : public testing::Test {
   absl::StatusOr<Sender> listen(const std::string& endpoint) const {
     return Sender::listen({.endpoint = endpoint, .threads = 1, .scheme = test::is_fake(endpoint) ? &fake_ : nullptr});
   }
-  // A process with a sender that forks by `fork` once it is told to.
+  // Starts a process with a sender, which calls `fork` when told to.
   void start(const std::string& endpoint, const std::function<pid_t()>& fork) {
     ASSERT_EQ(::pipe(to_trainer_.data()), 0);
     ASSERT_EQ(::pipe(from_trainer_.data()), 0);
@@ -53,7 +53,7 @@ class Forked : public testing::Test {
     pid_t word = ready ? 1 : 0;
     if (::write(from_trainer_[1], &word, sizeof(word)) < 0 || ::read(to_trainer_[0], &word, sizeof(word)) < 0)
       ::_exit(1);
-    if (fork() == 0) {  // it says itself who it is, once the handlers of fork have run in it
+    if (fork() == 0) {  // it reports its pid itself, once fork's handlers have run in it
       word = ::getpid();
       if (::write(from_trainer_[1], &word, sizeof(word)) < 0) ::_exit(1);
     }
@@ -94,7 +94,7 @@ TEST_F(Forked, KeepsNeitherLockNorSocketOfASenderThatIsGone) {
   worker.expect<Welcome>();
   fork_and_kill();
   for (Message said = worker.next(); !worker.hung_up() && !std::holds_alternative<Bye>(said);) said = worker.next();
-  EXPECT_TRUE(worker.hung_up()) << "it heard nothing, and would have waited for suspect_after";
+  EXPECT_TRUE(worker.hung_up()) << "it got no hang-up, and would have waited for suspect_after";
 
   test::TestModel model(test::ModelSize::kTiny);
   auto next = listen(endpoint_);
@@ -114,7 +114,7 @@ TEST_F(Forked, KeepsNoPort) {
   EXPECT_THAT(listen(endpoint), IsOk());
 }
 
-// It keeps the slots' memory no more than their descriptors: a run that was killed leaves no model behind.
+// It keeps neither the slots' memory nor their descriptors: a killed run leaves no model behind.
 TEST_F(Forked, KeepsNoSlots) {
   start(endpoint_, ::fork);
   fork_and_kill();
@@ -132,7 +132,7 @@ TEST_F(Forked, KeepsNoSlots) {
   }
 }
 
-// What no handler of fork sees keeps all that it shares. The refusal names it, and not only the one that is gone.
+// A child made without fork's handlers keeps all that it shares. The refusal names it, and not only the dead sender.
 TEST_F(Forked, WithoutForkItIsNamed) {
   start(endpoint_, [] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); });
   const pid_t trainer = trainer_;

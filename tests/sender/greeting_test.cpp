@@ -1,4 +1,4 @@
-// Workers that cannot be understood, seen from the wire: the test is the worker.
+// Workers with another protocol or digest, seen from the wire; the test is the worker.
 #include "sender/wired.h"  // first: see there
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// SenderOptions::interrupted: what a caller that wants to be let go gets, and what becomes of its send.
+// SenderOptions::interrupted: what an interrupted call returns, and how its send ends.
 #include <gmock/gmock.h>
 
 #include <atomic>

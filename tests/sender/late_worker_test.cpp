@@ -1,4 +1,4 @@
-// Workers that answer late or never, seen from the wire: the test is the workers. A send settles all the same.
+// Workers that answer late or never, seen from the wire; the test is the workers. A send still settles.
 #include "sender/wired.h"  // first: see there
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class LateWorker : public test::Wired {
   std::unique_ptr<test::WireWorker> quick_, slow_;
 };
 
-// The slow one has no room until the send's time is over. What the quick one had to do began only then.
+// The slow one has no room until the send's time is over. The quick one's work began only then.
 TEST_F(LateWorker, OthersHaveTimeToPrepareOnceTheyAreTold) {
   ASSERT_THAT(sender_->send_async(), IsOk());
   const Version version = quick_->expect<Prepare>().version;
@@ -37,7 +37,7 @@ TEST_F(LateWorker, OthersHaveTimeToPrepareOnceTheyAreTold) {
   EXPECT_EQ(std::ranges::count(report->workers, WorkerState::kServing, &WorkerReport::state), 1);
 }
 
-// And where it never prepares, nobody waits for it for ever.
+// If it never prepares, no one waits for it forever.
 TEST_F(LateWorker, ASendSettlesThoughWhoWasToldLateNeverAnswers) {
   ASSERT_THAT(sender_->send_async(), IsOk());
   const Version version = quick_->expect<Prepare>().version;

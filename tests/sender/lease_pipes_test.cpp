@@ -19,13 +19,13 @@ using testing::IsEmpty;
 
 class LeasePipesTest : public testing::Test {
  protected:
-  // As a worker has it, to whom a copy was sent.
+  // The end as a worker has it: a copy, sent to it.
   UniqueFd open(Holder holder) {
     const auto end = pipes_.open(holder);
     EXPECT_THAT(end, IsOk());
     return end.ok() ? UniqueFd(::fcntl(end->get(), F_DUPFD_CLOEXEC, 0)) : UniqueFd();
   }
-  // Runs what is due, and then until `count` holders are gone.
+  // Runs everything that is due, then until `count` holders are gone.
   void run_until_gone(std::size_t count) {
     io_.restart();
     io_.poll();
@@ -58,7 +58,7 @@ TEST_F(LeasePipesTest, HoldAsLongAsAnyEndOfTheHolders) {
   run_until_gone(0);
   EXPECT_THAT(gone_, IsEmpty());
   UniqueFd third = open(11);
-  first.reset();  // as who has the new one does
+  first.reset();  // as a worker with the new end does
   run_until_gone(0);
   EXPECT_THAT(gone_, IsEmpty());
   third.reset();
@@ -94,7 +94,7 @@ TEST_F(LeasePipesTest, FallWithTheProcessThatHoldsTheEnd) {
   EXPECT_THAT(gone_, ElementsAre(11));
 }
 
-// A process that this one forked has no copy of an end that is to be handed over.
+// A forked child has no copy of an end that is to be handed over.
 TEST_F(LeasePipesTest, AreNotHeldByAChildOfTheSender) {
   auto end = pipes_.open(11);
   ASSERT_THAT(end, IsOk());

@@ -1,4 +1,4 @@
-// What a worker holds, and for how long, where it stops or speaks late, seen from the wire: the test is the worker.
+// A worker's leases when it stops or answers late, seen from the wire; the test is the worker.
 #include "sender/wired.h"  // first: see there
 
 #include <thread>
@@ -20,7 +20,7 @@ class Lease : public test::Wired {
   }
 };
 
-// It came back holding a slot, let go of it, and stopped in the version that is written there now.
+// It came back holding a slot, released it, and stopped in the version that is written there now.
 TEST_F(Lease, OfBeforeIsNotThatOfAVersionThatItNeverTook) {
   const auto gone = connect();
   gone->say(WireWorker::hello("w", 1));
@@ -38,10 +38,10 @@ TEST_F(Lease, OfBeforeIsNotThatOfAVersionThatItNeverTook) {
   first.lease = 0;  // claimed
   Prepare second;
   send_to(*worker, first, second);
-  for (int i = 0; i < 4; ++i) ASSERT_THAT(sender_->send(), IsOk()) << "send " << i;  // it answers nothing any more
+  for (int i = 0; i < 4; ++i) ASSERT_THAT(sender_->send(), IsOk()) << "send " << i;  // it no longer answers
 }
 
-// A version was aborted, which it had not let go of when its connection was lost.
+// A version was aborted, and it had not released that when its connection was lost.
 TEST_F(Lease, OfAVersionThatWasAbortedEndsWithItsMembership) {
   const auto other = connect(), lost = connect();
   other->say(WireWorker::hello("other", 1));
@@ -78,14 +78,14 @@ TEST_F(Lease, IsNotEndedByTheWordOfAnEarlierOne) {
   EXPECT_EQ(third.slot, first.slot);
   worker->release(first);
   ASSERT_THAT(sender_->send_async(), IsOk());
-  fourth = worker->take();  // and it reads on in the other slot, too
+  fourth = worker->take();  // and it also still reads the other slot
   ASSERT_THAT(sender_->wait_async(test::patience()), IsOk());
   EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("w")));
 }
 
 class Spares : public test::Wired {
  protected:
-  // Two readers that stopped, each in a slot of its own, and one that goes on.
+  // Two readers that stopped, each in another slot, and one that continues.
   void lose_two(std::string_view options) {
     listen(cat("timeout=500ms&flip_timeout=500ms", options));
     ASSERT_THAT(sender_->send(), IsOk());
@@ -95,7 +95,7 @@ class Spares : public test::Wired {
       stopped_.back()->say(WireWorker::hello(name, 10 + stopped_.size()));
       stopped_.back()->expect<Welcome>();
       stopped_.back()->take();
-      stopped_.back()->hang_up();  // and it reads on
+      stopped_.back()->hang_up();  // and it still reads
       for (const Deadline deadline(test::patience()); sender_->wait_for_workers(1, absl::ZeroDuration()).ok();)
         ASSERT_FALSE(deadline.passed());
       if (stopped_.size() == 2) break;
@@ -133,7 +133,7 @@ TEST_F(Spares, MayBeNone) {
   EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("stopped-0 (slot 0)")));
 }
 
-// It answered an abort while the trainer was still writing. What it serves later in the same slot is its own.
+// It answered an abort while the trainer was still writing. It keeps its lease of a later version in the same slot.
 TEST_F(Lease, OfAVersionAbortedWhileItWasWrittenDoesNotEndALaterOne) {
   const auto reader = connect(), other = connect();
   reader->say(WireWorker::hello("reader", 1));
@@ -160,12 +160,12 @@ TEST_F(Lease, OfAVersionAbortedWhileItWasWrittenDoesNotEndALaterOne) {
   reader->release(first);
   other->release(other_first);
   ASSERT_THAT(sender_->wait_async(test::patience()), IsOk());
-  reader->hang_up();  // its process reads on
+  reader->hang_up();  // its process still reads
   Prepare before = served;
   for (int i = 0; i < 3; ++i) {
     Prepare now;
     send_to(*other, before, now);
-    EXPECT_NE(now.slot, served.slot) << "it is read still";
+    EXPECT_NE(now.slot, served.slot) << "it is still read";
     before = now;
   }
 }

@@ -1,4 +1,4 @@
-// A worker whose device is lost to it, seen from the wire: the test is the worker.
+// A worker that has lost its device, seen from the wire; the test is the worker.
 #include "sender/wired.h"  // first: see there
 
 namespace bascule {
@@ -14,7 +14,7 @@ class LostDevice : public test::Wired {
     listen();
     ASSERT_THAT(sender_->send(), IsOk());
   }
-  // It reads in both slots, and says that it does not any more.
+  // It reads both slots, and reports that it no longer does.
   std::unique_ptr<WireWorker> lose(std::uint64_t instance) {
     auto worker = connect();
     worker->say(WireWorker::hello("w", instance));

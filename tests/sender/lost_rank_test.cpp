@@ -1,4 +1,4 @@
-// Ranks of a group that come, go and answer late, seen from the wire: the test is the ranks.
+// Ranks of a group that come, go and answer late, seen from the wire; the test is the ranks.
 #include "sender/wired.h"  // first: see there
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class LostRank : public test::Wired {
   }
 };
 
-// Who is left of a group is not told to flip, or it would serve what the lost one does not.
+// The remaining ranks of a group are not told to flip: they would serve a version that the lost one does not.
 TEST_F(LostRank, TakesItsGroupOutOfTheVersion) {
   listen();
   ASSERT_THAT(sender_->send(), IsOk());
@@ -47,7 +47,7 @@ TEST_F(LostRank, TakesItsGroupOutOfTheVersion) {
   for (const auto& rank : {first.get(), second.get()}) rank->say(Ready{.version = rank->expect<Prepare>().version});
   first->expect<Sealed>();
   first->say(Prepared{.version = 2});
-  first->expect<Refused>();  // the other one never says that it is prepared
+  first->expect<Refused>();  // the other one never reports that it is prepared
   const absl::StatusOr<SendReport> report = sender_->wait_async(test::patience());
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(std::ranges::count(report->workers, WorkerState::kEvicted, &WorkerReport::state), 2);
@@ -69,7 +69,7 @@ TEST_F(LostRank, ThatComesBackKeepsItsGroupOutUntilItHasCaughtUp) {
   const absl::StatusOr<SendReport> report = sender_->send();
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(std::ranges::count(report->workers, WorkerState::kCatchingUp, &WorkerReport::state), 2);
-  first->expect<Refused>();  // without a word of the new version
+  first->expect<Refused>();  // without a message about the new version
 }
 
 TEST_F(LostRank, OfASingleCopyIsRefusedWhereItReadsInPlace) {
@@ -81,7 +81,7 @@ TEST_F(LostRank, OfASingleCopyIsRefusedWhereItReadsInPlace) {
   EXPECT_THAT(refused.why, HasSubstr("slots=2"));
 }
 
-// With commit=each others flip; the group comes to the version together, later.
+// With commit=each others flip; the group flips to the version together, later.
 TEST_F(LostRank, ThatCannotPrepareKeepsItsGroupFromFlippingOneByOne) {
   listen("commit=each");
   ASSERT_THAT(sender_->send(), IsOk());

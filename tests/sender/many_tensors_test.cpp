@@ -1,4 +1,4 @@
-// Models of very many tensors: workers are told of all of them in one message, or the model is refused.
+// Models of very many tensors: one message lists all of them for the workers, or the model is refused.
 #include "sender/wired.h"  // first: see there
 
 #include <string>

@@ -1,4 +1,4 @@
-// A sender at an endpoint whose last sender still lives, though nobody finds it any more, and the files of both.
+// A sender at an endpoint whose last sender still lives, though workers can no longer find it, and the files of both.
 #include "sender/wired.h"  // first: see there
 
 #include <filesystem>

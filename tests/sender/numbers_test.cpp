@@ -1,4 +1,4 @@
-// What workers say of the versions that they have, and how a sender numbers on. The test is the workers.
+// The versions that workers claim, and how a sender numbers the next ones. The test is the workers.
 #include "sender/wired.h"  // first: see there
 
 #include <signal.h>
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 using Numbers = test::Wired;
 
-// Numbers do not run out because somebody claims many, each a little above the one before.
+// Numbers do not run out because a worker claims many, each a little above the previous one.
 TEST_F(Numbers, GoOnHoweverManyVersionsOneGreetingClaims) {
   listen();
   ASSERT_THAT(sender_->send(), IsOk());
@@ -31,7 +31,7 @@ TEST_F(Numbers, GoOnHoweverManyVersionsOneGreetingClaims) {
   EXPECT_EQ(report->version, 2);
 }
 
-// Near the end of all numbers no claim is followed, and behind it nothing is sent.
+// Close to the highest number claims are refused, and after it nothing is sent.
 TEST(NumbersOfVersions, EndAndAreNotUsedAgain) {
   const test::TempFolder folder;
   const std::string endpoint = cat("shm://", folder.path().string(), "?suspect_after=60s");
@@ -63,7 +63,7 @@ TEST(NumbersOfVersions, EndAndAreNotUsedAgain) {
     EXPECT_THAT(sender->send(), test::StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("version numbers end at")));
 }
 
-// Where the number cannot be written down, nobody is told of the version, and the slot is there for the next.
+// If the number cannot be written down, no worker learns of the version, and the next one gets its slot.
 TEST(NumbersOfVersions, ThatCannotBeWrittenDownAreNotUsed) {
   const test::TempFolder folder;
   const pid_t child = ::fork();
@@ -91,8 +91,8 @@ TEST(NumbersOfVersions, ThatCannotBeWrittenDownAreNotUsed) {
   EXPECT_EQ(status, 0) << "it exited with " << WEXITSTATUS(status);
 }
 
-// It serves a higher number than this sender had given, of a run whose sender.lock was lost. What is newest here is not
-// newer for it: the next version is.
+// It serves a higher number than this sender had given, from a run whose sender.lock was lost. The newest version here
+// is not newer for it, but the next one is.
 TEST_F(Numbers, ThatHasAHigherVersionOfAnotherEpochIsSentTheNext) {
   listen();
   ASSERT_THAT(sender_->send(), IsOk());
@@ -109,7 +109,7 @@ TEST_F(Numbers, ThatHasAHigherVersionOfAnotherEpochIsSentTheNext) {
   EXPECT_THAT(sender_->wait_async(test::patience()), IsOk());
 }
 
-// Nothing of this sender's could be told from what a later run brought.
+// This sender's versions could not be distinguished from a later run's.
 TEST_F(Numbers, ThatServesALaterEpochIsRefused) {
   listen();
   const auto worker = connect();

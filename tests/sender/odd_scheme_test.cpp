@@ -1,4 +1,4 @@
-// Schemes that break their word: the sender names what they did.
+// Schemes that break their contract: the sender names the violation.
 #include "sender/wired.h"  // first: see there
 
 #include <functional>
@@ -17,7 +17,7 @@ using test::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// shm, but for what a test changes.
+// shm, with a test's changes.
 struct Changes {
   std::function<void(SlotMemory&)> slot = [](SlotMemory&) {};
   std::function<void(Offer&)> offer = [](Offer&) {};
@@ -58,7 +58,7 @@ class OddScheme : public test::Wired {
     model_.step(1);
     ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
   }
-  // Of a worker that is offered what the scheme offers.
+  // Why a worker is refused that gets the scheme's offer.
   std::string refusal() {
     const auto worker = connect();
     worker->say(test::WireWorker::hello("w", 1));

@@ -1,4 +1,4 @@
-// Which tensors may move apart: a single copy gives each a place of its own.
+// Which tensors may move apart: a single copy gives each its own place.
 #include <bascule/sender/overlap.h>
 
 #include <gmock/gmock.h>
@@ -135,7 +135,7 @@ TEST(Overlap, CountsInTooManyPieces) {
   EXPECT_THAT(views.check(), names("even", "too many pieces"));
 }
 
-// Against a set of bytes: slices of one box, which nest, some of them reversed or transposed.
+// Compared with a set of bytes: slices of one box, which nest, some of them reversed or transposed.
 TEST(Overlap, IsWhatAByteInTwoTensorsSays) {
   std::mt19937 random(1);
   const auto below = [&](std::int64_t limit) {

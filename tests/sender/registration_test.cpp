@@ -25,7 +25,7 @@ struct Tensor {
   int device = kHost;
 };
 
-// Yields what lies in a vector of the test's.
+// Yields the views in the test's vector.
 class Changing final : public TensorSource {
  public:
   explicit Changing(const std::vector<Tensor>& tensors) : tensors_(tensors) {}
@@ -90,7 +90,7 @@ TEST_F(RegistrationTest, NumbersItsPlansSoThatADeviceKeepsItsOwn) {
   ASSERT_THAT(made, IsOk());
   const std::uint64_t first = made->packing()->plan_number;
   tensors_[0].data = c_.data();
-  EXPECT_EQ(made->packing()->plan_number, first) << "a storage that moved needs no other plan";
+  EXPECT_EQ(made->packing()->plan_number, first) << "a storage that moved needs no new plan";
   tensors_[0].strides = {1, 2};
   EXPECT_NE(made->packing()->plan_number, first);
 }
@@ -152,7 +152,7 @@ TEST_F(RegistrationTest, RefusesWhatCannotBeSent) {
 }
 
 TEST_F(RegistrationTest, RefusesNamesThatNoWorkerCouldRead) {
-  tensors_.push_back({{"\xFF", DType::kF32, {2, 3}}, a_.data()});  // tied: it travels as a name alone
+  tensors_.push_back({{"\xFF", DType::kF32, {2, 3}}, a_.data()});  // tied: only its name is sent
   EXPECT_THAT(make(), refused("not UTF-8"));
   tensors_.back().spec.name = "a";
   EXPECT_THAT(make(), refused("tensor a stands twice"));
@@ -286,7 +286,7 @@ TEST_F(RegistrationTest, KnowsWhetherItCasts) {
   EXPECT_TRUE(make(DType::kBF16)->casts());
 }
 
-// ---- a source that tells of changes ----
+// ---- a source that reports changes ----
 
 class BorrowedRegistration : public RegistrationTest {
  protected:
@@ -334,7 +334,7 @@ TEST_F(BorrowedRegistration, WhatWasRefusedIsNotTakenAtTheNextSend) {
   packing();
 }
 
-// ---- specs alone ----
+// ---- only specs ----
 
 TEST_F(RegistrationTest, OfSpecsHasALayoutAndTakesOtherWeights) {
   auto made = Registration::of_specs({tensors_[0].spec, tensors_[1].spec}, kHost, DType::kBF16);

@@ -1,4 +1,4 @@
-// What a send's report says, and that it says no more and no less.
+// The exact contents of a send's report.
 #include "sender/wired.h"  // first: see there
 
 #include "support/schemes/fake_scheme.h"
@@ -48,7 +48,7 @@ TEST_F(WiredReport, DoesNotTakeAVersionThatWasAbortedForTheOneBefore) {
   EXPECT_THAT(report->warnings, IsEmpty());
 }
 
-// It needs a slot that was made later, and cannot be offered it.
+// It needs a slot that was made later, which cannot be offered to it.
 TEST(FakeReport, NamesAWorkerThatCouldNotBeOfferedASlot) {
   const test::TempFolder folder;
   test::FakeFaults faults;
@@ -62,7 +62,7 @@ TEST(FakeReport, NamesAWorkerThatCouldNotBeOfferedASlot) {
   ASSERT_THAT(sender->send(), IsOk());
   test::WireWorker gone(folder.path()), worker(folder.path());
   gone.serve("gone", 2);
-  gone.hang_up();  // and reads on
+  gone.hang_up();  // and still reads
   const Prepare first = worker.serve("w", 1);
   ASSERT_THAT(sender->wait_for_workers(1, test::patience()), IsOk());
   model.step(2);
@@ -78,7 +78,7 @@ TEST(FakeReport, NamesAWorkerThatCouldNotBeOfferedASlot) {
   EXPECT_EQ(report->workers[0].state, WorkerState::kEvicted);
 }
 
-// Numbers must not run out because somebody says that he has the last one.
+// Numbers must not run out because a worker claims the last one.
 TEST_F(WiredReport, CountsOnWhateverAStrangerSaysThatHeServes) {
   listen();
   ASSERT_THAT(sender_->send(), IsOk());

@@ -1,4 +1,4 @@
-// A single copy and a worker that finds it wrong, seen from the wire: the test is the worker.
+// A single copy, and workers that fail, leave or do not yield, seen from the wire; the test is the worker.
 #include "sender/wired.h"  // first: see there
 
 #include <array>
@@ -40,7 +40,7 @@ TEST_F(WiredSingleCopy, ThatFailsOnceItIsWrittenIsTorn) {
   EXPECT_FALSE(published.get().ok());
 }
 
-// Who leaves once the slot is granted, and has not let go of it yet, is waited for as those are who are there.
+// A worker that leaves after the slot is granted, without releasing it, is waited for like the connected ones.
 TEST_F(WiredSingleCopy, WaitsForAReaderThatLeftWithIt) {
   listen("slots=1");
   ASSERT_THAT(publish(), IsOk());
@@ -89,7 +89,7 @@ TEST_F(WiredSingleCopy, IsAskedOfAReaderThatCameBackBeforeItIsWritten) {
   EXPECT_THAT(published.get(), IsOk());
 }
 
-// Its group is on its way out with it, and is asked for no more.
+// Its group is departing with it, and is no longer asked.
 TEST_F(WiredSingleCopy, IsLentThoughARankThatSteppedAsideDies) {
   listen("slots=1");
   ASSERT_THAT(publish(), IsOk());
@@ -142,7 +142,7 @@ TEST_F(WiredSingleCopy, IsServedToWhoJoinsAfterALoanThatCameToNothing) {
   EXPECT_THAT(receiver->wait_ready(test::patience()), IsOk());
 }
 
-// What it serves may be written at any time: it says that it serves nothing, and that it reads the slot.
+// Its version may be overwritten at any time: it reports that it serves nothing, and that it reads the slot.
 TEST_F(WiredSingleCopy, IsTakenFromItsReadersWhenItsLoanIsKeptTooLongAndComesBackUnwritten) {
   listen(cat("slots=1&loan_timeout=", absl::ToInt64Milliseconds(test::silence()), "ms"));
   ASSERT_THAT(publish(), IsOk());
@@ -173,7 +173,7 @@ TEST_F(WiredSingleCopy, IsTakenFromItsReadersWhenItsLoanIsKeptTooLongAndComesBac
 
 // ---- parameters that outlive their sender ----
 
-// Pointers of a program: two tensors, one of them under two names.
+// A program's pointers: two tensors, one of them under two names.
 class Parameters {
  public:
   Parameters() {
@@ -189,7 +189,7 @@ class Parameters {
                                             memory_);
   }
   bool moved() const { return a_ != first_.data() && b_ != second_.data() && tied_ == a_; }
-  // Every weight was `as` more than it began as; now it is `more` more than that.
+  // Expects that every weight is `as` above its initial value, and adds `more`.
   void expect_and_add(float as, float more) {
     float next = 1;
     for (void* const pointer : {a_, b_})
@@ -229,7 +229,7 @@ TEST_F(ParametersOfASingleCopy, OutliveTheirSenderAndTheNext) {
   }
 }
 
-// Moves its tensors, and then says that they lie elsewhere.
+// Moves its tensors, and then reports another place.
 class Misplaced final : public TensorSource {
  public:
   explicit Misplaced(std::unique_ptr<HostParameters> tensors) : tensors_(std::move(tensors)) {}
@@ -276,7 +276,7 @@ TEST_F(ParametersOfASingleCopy, AreNotMovedWhereNobodyWouldKeepThem) {
   EXPECT_EQ(pointer, &weight);
 }
 
-// Nobody asks an engine to yield any more.
+// No sender asks an engine to yield any longer.
 TEST_F(ParametersOfASingleCopy, AreTheTrainersAloneOnceTheSenderIsGone) {
   absl::StatusOr<Sender> sender = try_listen();
   ASSERT_THAT(sender, IsOk());
@@ -294,7 +294,7 @@ TEST_F(ParametersOfASingleCopy, AreTheTrainersAloneOnceTheSenderIsGone) {
   EXPECT_EQ(*served, 6);
   sender = absl::CancelledError("it is gone");
   parameters_.expect_and_add(5, 1000);
-  EXPECT_EQ(*served, 6) << "the engine serves on what was published";
+  EXPECT_EQ(*served, 6) << "the engine still serves the published version";
   EXPECT_FALSE(receiver->commit().poisoned);
   parameters_.expect_and_add(1005, 0);
 }
@@ -321,7 +321,7 @@ TEST_F(WiredSingleCopy, IsRefusedToTensorsThatOverlapAndIsThereForOthers) {
   const TensorView whole{.name = "whole", .dtype = DType::kF32, .shape = matrix, .strides = {}, .data = data};
   TensorView tied = whole, part = whole;
   tied.name = "tied";
-  tied.strides = strides;  // those that it had without
+  tied.strides = strides;  // the same as without strides
   part = {.name = "part", .dtype = DType::kF32, .shape = row, .strides = {}, .data = data + 8 * sizeof(float)};
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?slots=1")});
   ASSERT_THAT(sender, IsOk());
@@ -342,7 +342,7 @@ TEST_F(WiredSingleCopy, IsNotLentWhereTheParametersDidNotMove) {
               test::StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("did not move")));
 }
 
-// Slots whose file cannot be mapped again, as where a limit of the system is reached.
+// Slots whose file cannot be mapped again, as when a system limit is reached.
 class MappedOnce final : public SenderTransport {
  public:
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {

@@ -1,5 +1,5 @@
-// A scheme whose publish() takes as long as a disk may: the sender goes on to hear who lives, and nothing aborts the
-// version meanwhile.
+// A scheme whose publish() takes as long as a disk may: meanwhile the sender still handles its workers' messages, and
+// nothing aborts the version.
 #include "sender/wired.h"  // first: see there
 
 #include "support/schemes/fake_scheme.h"
@@ -42,7 +42,7 @@ class SlowPublish : public testing::Test {
     for (auto* worker : {&a_, &b_}) (*worker)->say(Prepared{.version = version});
     ASSERT_TRUE(faults_.wait_for("publish-hang", 1, Deadline(patience())));
   }
-  // The sender's I/O thread answers somebody who comes.
+  // The sender's I/O thread answers a new connection.
   void expect_alive() {
     test::WireWorker stranger(folder_.path());
     stranger.say(test::WireWorker::hello("a", 3));
@@ -76,7 +76,7 @@ TEST_F(SlowPublish, AWorkerThatDiesMeanwhileIsFoundAndTheOthersFlip) {
   EXPECT_EQ(report->workers[1].state, WorkerState::kServing);
 }
 
-// It cannot be taken back: the scheme may have told others.
+// It cannot be withdrawn: the scheme may have told other processes.
 TEST_F(SlowPublish, AVersionThatAllFailMeanwhileIsNotAborted) {
   listen("commit=each&timeout=60s&flip_timeout=60s");
   send_and_hang();

@@ -1,5 +1,5 @@
-// A sender whose I/O thread stood still, as in a long message or on a machine that is overloaded: what workers said in
-// time waits in their sockets, and is read before anybody is judged by it.
+// A sender whose I/O thread stood still, as in a long message or on an overloaded machine: workers' timely messages
+// wait in their sockets, and are read before any worker is judged.
 #include "sender/wired.h"  // first: see there
 
 #include <atomic>
@@ -15,8 +15,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-// Two stalls: while the first lasts, the heartbeat timer comes due beside the word that makes the second, and stands
-// behind it.
+// Two stalls: during the first, the heartbeat timer comes due together with the message that causes the second, and is
+// queued after it.
 TEST(StoodStill, ASenderReadsWhatIsQueuedBeforeItEvicts) {
   const test::TempFolder folder;
   std::mutex mutex;

@@ -1,4 +1,4 @@
-// A worker whose every message is the test's.
+// A worker whose messages all come from the test.
 #pragma once
 
 #include "support/wire_end.h"  // first: see there
@@ -20,7 +20,7 @@ class WireWorker : public WireEnd {
     speak(std::move(socket));
   }
 
-  // Nothing that it says is true but the words.
+  // A well-formed hello with invented contents.
   static Hello hello(std::string name, std::uint64_t instance) {
     Hello hello;
     hello.worker = std::move(name);
@@ -36,14 +36,14 @@ class WireWorker : public WireEnd {
   }
   Prepare serve(std::string name, std::uint64_t instance) { return serve(hello(std::move(name), instance)); }
   void release(const Prepare& served) { say(Released{.slot = served.slot, .lease = served.lease}); }
-  // Takes the next version, from its first word to the ack.
+  // Takes the next version, from its prepare to the ack.
   Prepare take() {
     Prepare prepare = prepare_next();
     expect<Decided>();
     say(Ack{.version = prepare.version});
     return prepare;
   }
-  // The same of workers that are sent a version together.
+  // The same for workers that are sent a version together.
   static Prepare take_all(std::initializer_list<WireWorker*> workers) {
     Prepare prepare;
     for (WireWorker* worker : workers) {
@@ -60,7 +60,7 @@ class WireWorker : public WireEnd {
     }
     return prepare;
   }
-  // As take(), up to `prepared`.
+  // Like take(), up to `prepared`.
   Prepare prepare_next() {
     Prepare prepare = expect<Prepare>();
     say(Ready{.version = prepare.version});

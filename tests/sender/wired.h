@@ -1,4 +1,4 @@
-// A sender, and the folder where workers of the test's own find it.
+// A sender, and the folder where the test's workers find it.
 #pragma once
 
 #include "sender/wire_worker.h"  // first: see there
@@ -17,7 +17,7 @@ namespace bascule::test {
 
 class Wired : public testing::Test {
  protected:
-  // Wire workers send no heartbeats: nobody is silent for long. Who answers late is given up soon.
+  // Wire workers send no heartbeats, so silence is allowed. Late answers are given up soon.
   void listen(std::string_view options = "") {
     const auto soon = cat("timeout=", absl::ToInt64Milliseconds(silence()),
                           "ms&flip_timeout=", absl::ToInt64Milliseconds(silence()), "ms");
@@ -29,7 +29,7 @@ class Wired : public testing::Test {
     ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
   }
   std::unique_ptr<WireWorker> connect() const { return std::make_unique<WireWorker>(folder_.path()); }
-  // A version that `worker` alone takes; it releases the one before.
+  // A version that only `worker` takes; it releases the previous one.
   void send_to(WireWorker& worker, const Prepare& before, Prepare& now) {
     ASSERT_THAT(sender_->send_async(), IsOk());
     now = worker.take();

@@ -1,4 +1,4 @@
-// A trainer and an engine in one process, with one tensor on the device and the program's own pointer to it.
+// A trainer and an engine in one process, with one tensor on the device and the program's pointer to it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,7 +21,7 @@
 
 namespace bascule::test {
 
-// Bytes of a device, all of one value.
+// Bytes on a device, all with one value.
 class Filled {
  public:
   static constexpr std::size_t kBytes = std::size_t{1} << 20;
@@ -44,7 +44,7 @@ class Filled {
   void* data_ = nullptr;
 };
 
-// A stream that waits for no other.
+// A stream that waits for no other stream.
 class OwnStream {
  public:
   explicit OwnStream(int device = 0) {
@@ -68,7 +68,7 @@ class Pair : public testing::Test {
   std::string endpoint(std::string_view scheme) const {
     return cat(scheme, "://", folder_.path().string(), "?heartbeat=50ms");
   }
-  // Tensors wherever place_ says at each call.
+  // Tensors at the address that place_ holds at each call.
   std::unique_ptr<TensorSource> source(Stream stream, int device = 0) {
     std::vector<std::pair<TensorSpec, void**>> tensors = {{spec(), &place_}};
     return std::make_unique<cuda::DeviceParameters>(device, std::move(tensors), nullptr, stream);
@@ -100,7 +100,7 @@ class Pair : public testing::Test {
     EXPECT_FALSE(receiver_->commit().changed);  // it greets
     ASSERT_THAT(sender_->wait_for_workers(1, patience()), IsOk());
   }
-  // A send that the engine flips to meanwhile; what it came to, and what the engine reads then.
+  // Sends while the engine commits, and returns the outcome; served_ is the engine's last Flip.
   absl::Status send() {
     BASCULE_TRY(sender_->send_async());
     std::optional<absl::StatusOr<SendReport>> report;
@@ -114,7 +114,7 @@ class Pair : public testing::Test {
     if (!(*report)->complete()) return (*report)->workers.front().error;
     return absl::OkStatus();
   }
-  // Of the engine's tensor.
+  // How many bytes of the engine's tensor have that value.
   std::ptrdiff_t bytes_of(int value) {
     const TensorView* const tensor = receiver_->weights(served_.slot).find("model.norm");
     EXPECT_NE(tensor, nullptr);
@@ -123,7 +123,7 @@ class Pair : public testing::Test {
     return std::ranges::count(bytes, static_cast<unsigned char>(value));
   }
 
-  // An engine's must outlive its receiver.
+  // An engine's stream must outlive its receiver.
   cudaStream_t own_stream(int device = 0) { return streams_.emplace_back(device).get(); }
 
   const TempFolder folder_;

@@ -1,4 +1,4 @@
-// What takes two GPUs: streams and memory of the wrong one.
+// Tests that need two GPUs: streams and memory of the wrong one.
 #include <cuda_runtime_api.h>
 
 #include "pair.h"
@@ -45,7 +45,7 @@ TEST_F(WrongDevice, AStreamIsRefusedWhenItIsGiven) {
                                        .data = static_cast<std::byte*>(tensors.data()),
                                        .device = 0}}),
               refused);
-  // In place, on the device of slots that it is yet to be told of.
+  // In place, on the device of slots that it does not know yet.
   absl::StatusOr<Receiver> in_place =
       Receiver::connect({.endpoint = endpoint("cuda-ipc"), .worker = "c", .stream = wrong});
   ASSERT_THAT(in_place, IsOk());

@@ -1,5 +1,5 @@
-// cudaDeviceReset() by the user while a sender and a receiver live: each in a process of its own, which dies if a
-// handle of the life that ended is given to CUDA.
+// The user calls cudaDeviceReset() while a sender and a receiver live. Each runs in its own process, which dies if a
+// handle from before the reset is given to CUDA.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Schemes, Reset, testing::Values("cuda-ipc", "shm"),
                            return scheme.param[0] == 'c' ? "CudaIpc" : "Shm";
                          });
 
-// Whether a handle that is gone is noticed is the driver's luck: several times each.
+// Whether the driver notices a stale handle is luck, so each runs several times.
 TEST_P(Reset, BeforeDestructionLosesNothingButTheDevice) {
   BASCULE_NEEDS_GPUS(1);
   for (int round = 0; round < 6; ++round) {
@@ -74,7 +74,7 @@ TEST_P(Reset, BeforeDestructionLosesNothingButTheDevice) {
   }
 }
 
-// The device is used again, and addresses are given to others.
+// The device is used again, and addresses are reused.
 TEST_P(Reset, FreesNothingThatIsSomebodyElsesByThen) {
   BASCULE_NEEDS_GPUS(1);
   EXPECT_EXIT(

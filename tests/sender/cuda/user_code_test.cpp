@@ -1,4 +1,4 @@
-// What the user's own code does with the device beside us: errors that it ignores, captures, memory that is none.
+// The user's own use of the device: errors that it ignores, captures, invalid memory.
 #include <cuda_runtime_api.h>
 
 #include "pair.h"
@@ -60,7 +60,7 @@ TEST_P(UserErrors, ThatAreIgnoredFailNoSendAndNoFlipAndStay) {
 
 // ---- captures ----
 
-// The same addresses as in the send that was refused: that one must not count as having brought them.
+// The same addresses as in the refused send, which must not count as having checked them.
 TEST_F(UserCode, ASendInACaptureOfItsStreamIsRefusedAndTheNextOneIsRight) {
   cudaStream_t const engine = own_stream();
   Filled first(1), second(2);
@@ -76,13 +76,13 @@ TEST_F(UserCode, ASendInACaptureOfItsStreamIsRefusedAndTheNextOneIsRight) {
   capture.begin(cudaStreamCaptureModeGlobal);
   EXPECT_THAT(sender_->send(),
               StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("send()"), HasSubstr("is being captured"))));
-  EXPECT_TRUE(capture.end()) << "the capture goes on, and nothing of ours is in it";
+  EXPECT_TRUE(capture.end()) << "the capture continues, and contains nothing of ours";
   ASSERT_THAT(send(), IsOk());
   EXPECT_EQ(bytes_of(2), Filled::kBytes);
 }
 
-// Blocking streams are those that the default stream waits for; the global mode is that in which CUDA refuses other
-// threads what may be unsafe. Plans are made, slots mapped and marks recorded meanwhile, and freed again.
+// The default stream waits for blocking streams; in the global mode CUDA refuses calls of other threads that may be
+// unsafe. Meanwhile plans are made, slots mapped and marks recorded, and freed again.
 TEST_F(UserCode, CapturesOfOtherThreadsDisturbNoSendAndAreNotDisturbed) {
   for (const char* const scheme : {"cuda-ipc", "shm"}) {
     for (const unsigned flags : {cudaStreamDefault, cudaStreamNonBlocking}) {
@@ -106,7 +106,7 @@ TEST_F(UserCode, CapturesOfOtherThreadsDisturbNoSendAndAreNotDisturbed) {
   }
 }
 
-// The thread that sends captures something else at the time.
+// The sending thread captures another stream meanwhile.
 TEST_F(UserCode, ASendBehindAnotherStreamThanTheOneThatItsThreadCapturesGoesThrough) {
   cudaStream_t const stream = own_stream(), engine = own_stream();
   Filled weights(3);
@@ -133,7 +133,7 @@ TEST_P(UserMemory, ThatIsNotTheDevicesIsRefusedWhenItIsRegisteredAndWhenItMoves)
   std::vector<std::byte> pageable(Filled::kBytes);
   const auto refused = StatusIs(StatusCode::kInvalidArgument,
                                 AllOf(HasSubstr("tensor model.norm"), HasSubstr("memory that CUDA does not know")));
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): what a view into no storage has
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a view into no storage has this pointer
   void* const none = reinterpret_cast<void*>(std::uintptr_t{8});
   {
     absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint(GetParam())});

@@ -1,4 +1,4 @@
-// What went wrong with groups, and with who joins and leaves, as replays of events.
+// Past bugs with groups, joins and departures, as replays of events.
 #include "sender/fleet/replay.h"  // first: see there
 
 namespace bascule::test {
@@ -27,7 +27,7 @@ TEST_F(GroupReplay, OneRankAloneIsNotWelcomed) {
   told<Welcome>(first);
 }
 
-// The rank that was left was told to flip, and served what the lost one did not.
+// The remaining rank was told to flip, and served a version that the lost one did not.
 TEST_F(GroupReplay, TheRestOfAGroupIsNotToldToFlipWhenOneRankIsLost) {
   const std::vector<WorkerId> ids = join_group();
   take_all(ids);
@@ -36,7 +36,7 @@ TEST_F(GroupReplay, TheRestOfAGroupIsNotToldToFlipWhenOneRankIsLost) {
   for (const WorkerId id : ids) say(id, Ready{.version = version});
   told<Sealed>(ids[0]);
   say(ids[0], Prepared{.version = version});
-  hang_up(ids[1]);  // it was the last that the decision waited for
+  hang_up(ids[1]);  // the decision waited only for it
   EXPECT_TRUE(told_nothing(ids[0]));
   EXPECT_THAT(why_closed(ids[0]), HasSubstr("its group lost rank 1"));
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kEvicted, WorkerState::kEvicted));
@@ -55,7 +55,7 @@ TEST_F(GroupReplay, ARankThatCatchesUpKeepsItsGroupOutOfASend) {
   EXPECT_TRUE(told_nothing(first));
 }
 
-// One rank took the version before while a send to others was decided, and one after: the later one went on alone.
+// One rank took the previous version before a send to others was decided, and one after: the later one flipped alone.
 TEST_F(GroupReplay, RanksThatFlipBeforeAndAfterASendToOthersStayTogether) {
   const WorkerId other = serve(hello("a", 1));
   const std::vector<WorkerId> ids = join_group();
@@ -71,7 +71,7 @@ TEST_F(GroupReplay, RanksThatFlipBeforeAndAfterASendToOthersStayTogether) {
   EXPECT_EQ(told_nothing(ids[0]), told_nothing(ids[1]));
 }
 
-// One rank could not be admitted while the other had been welcomed: that one waited for ever, and was welcomed twice.
+// One rank could not be admitted after the other had been welcomed: that one waited forever, and was welcomed twice.
 TEST_F(GroupReplay, ARankThatCannotBeAdmittedTakesItsGroupWithIt) {
   const WorkerId first = greet(rank(0));
   failing_admissions = 1;
@@ -106,7 +106,7 @@ TEST_F(EachReplay, AFailedRankKeepsItsGroupFromFlippingAndTheyCatchUpTogether) {
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kFailed, WorkerState::kFailed, WorkerState::kServing));
   for (const WorkerId id : ids) {
     told<Abort>(id);
-    EXPECT_TRUE(told_nothing(id)) << "it has not let go of it";
+    EXPECT_TRUE(told_nothing(id)) << "it has not released it";
   }
   for (const WorkerId id : ids) release(id, prepare);
   EXPECT_EQ(take_all(ids).version, version);
@@ -134,7 +134,7 @@ TEST_F(MemberReplay, TheSameProcessThatComesBackTakesItsOwnPlace) {
   EXPECT_THAT(why_closed(before), HasSubstr("came back on a new connection"));
   told<Welcome>(after);
   EXPECT_THAT(why_closed(other), HasSubstr("another worker named w"));
-  EXPECT_FALSE(peers.at(other).closed->final) << "the first one may go";
+  EXPECT_FALSE(peers.at(other).closed->final) << "the first one may leave";
 }
 
 TEST_F(MemberReplay, AWorkerThatIsRefusedCountsNoMoreWhenItHearsSo) {
@@ -174,7 +174,7 @@ TEST_F(MemberReplay, AWordBeforeTheWelcomeEndsTheMembershipButNotAFlip) {
   EXPECT_EQ(fleet.versions().used(), 3u) << "the next version is above what it serves";
 }
 
-// A slot made later could not be offered to a worker: it hung in the send.
+// A slot made later could not be offered to a worker, and the send hung.
 TEST_F(MemberReplay, AWorkerThatCannotBeOfferedANewSlotIsEvictedAndReported) {
   open();
   send();
@@ -211,7 +211,7 @@ TEST_F(MemberReplay, NumbersDoNotRunOutBecauseSomebodyClaimsTheLastOne) {
   EXPECT_EQ(fleet.versions().used(), 1u);
 }
 
-// It serves a higher number of a run whose sender.lock was lost: what is newest here is not newer for it.
+// It serves a higher number from a run whose sender.lock was lost: the newest version here is not newer for it.
 TEST_F(MemberReplay, AWorkerThatHasAHigherVersionOfAnotherEpochIsSentTheNext) {
   open();
   send();

@@ -1,4 +1,4 @@
-// What went wrong with leases, as replays of events.
+// Past bugs with leases, as replays of events.
 #include "sender/fleet/replay.h"  // first: see there
 
 namespace bascule::test {
@@ -28,7 +28,7 @@ TEST_F(LeaseReplay, APipeThatHangsUpBeforeItsConnectionEndsTheMembershipFirst) {
   for (int i = 0; i < 4; ++i) EXPECT_THAT(status_of(send()), IsOk()) << i;
 }
 
-// A lease lives on when the connection ends: the reader may have been stopped.
+// A lease outlives the connection: the reader may have been stopped.
 TEST_F(LeaseReplay, AWorkerThatWasEvictedKeepsItsSlotFromBeingWritten) {
   const WorkerId id = join(hello("w", 1));
   const Prepare served = take(id);
@@ -51,7 +51,7 @@ TEST_F(LeaseReplay, AVersionThatItNeverTookLeavesNoLeaseBehind) {
   EXPECT_TRUE(holds(1, told_of.slot));
   hang_up(id);  // before it was told to flip
   EXPECT_FALSE(holds(1, told_of.slot));
-  EXPECT_TRUE(holds(1, first.slot)) << "it may read it still";
+  EXPECT_TRUE(holds(1, first.slot)) << "it may still read it";
   seal(second);
   EXPECT_THAT(status_of(second), IsOk());
 }
@@ -69,7 +69,7 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
   EXPECT_TRUE(holds(1, prepare.slot));
 }
 
-// A word of release that crossed the prepare ended the lease of the newer version.
+// A release that crossed the prepare ended the lease of the newer version.
 TEST_F(LeaseReplay, AReleaseOfAnOlderVersionEndsNoNewerLease) {
   const WorkerId id = join(hello("w", 1));
   Prepare served = take(id);
@@ -80,8 +80,8 @@ TEST_F(LeaseReplay, AReleaseOfAnOlderVersionEndsNoNewerLease) {
   EXPECT_TRUE(holds(1, served.slot));
 }
 
-// It came back, reading a slot that it serves nothing of any more: its copy was late. It was told again of the version
-// there, and its word of release crossed that: the sender ended the lease of what it was preparing.
+// It came back reading a slot whose version it no longer served: its copy was late. It was sent the version there
+// again, and its release crossed that message: the sender ended the lease of the version that it was preparing.
 class CrossedReplay : public LeaseReplay {
  protected:
   WorkerId come_back() {
@@ -102,7 +102,7 @@ class CrossedReplay : public LeaseReplay {
 
 TEST_F(CrossedReplay, ByAPrepareOfTheSameVersionTheReleaseEndsTheEarlierLeaseOnly) {
   const WorkerId id = come_back();
-  say(id, of_before_);  // before it hears of the version
+  say(id, of_before_);  // before it knows of the version
   EXPECT_TRUE(holds(1, slot_));
   const Prepare again = take(id);
   EXPECT_EQ(again.slot, slot_);
@@ -141,7 +141,7 @@ TEST_F(CrossedReplay, ByAPrepareOfAWorkerThatGoesNoLeaseIsLeft) {
   EXPECT_FALSE(holds(1, slot_));
 }
 
-// A version was aborted, and the worker went without letting go of it: nobody gave the slot back.
+// A version was aborted, and the worker left without releasing it: the slot was never freed.
 TEST_F(LeaseReplay, AnAbortedVersionLeavesNoLeaseBehindWhereItsWorkerGoes) {
   const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
   const Version version = begin();
@@ -154,7 +154,7 @@ TEST_F(LeaseReplay, AnAbortedVersionLeavesNoLeaseBehindWhereItsWorkerGoes) {
   EXPECT_FALSE(holds(2, prepare.slot));
 }
 
-// It answered the abort while the trainer was still writing; what it served later in that slot was taken from it.
+// It answered the abort while the trainer was still writing; it then lost the lease of a later version in that slot.
 TEST_F(LeaseReplay, AnAbortAnsweredEarlyDoesNotEndALaterLease) {
   const WorkerId reader = join(hello("reader", 1)), other = join(hello("other", 2));
   const Prepare first = take(reader);
@@ -178,8 +178,8 @@ TEST_F(LeaseReplay, AnAbortAnsweredEarlyDoesNotEndALaterLease) {
   EXPECT_TRUE(holds(1, served.slot));
 }
 
-// It holds a slot as it greets, lets go of it, and is evicted in the version that is written there: the old claim kept
-// it.
+// It claims a slot in its greeting, releases it, and is evicted in the version that is written there: the old claim
+// kept the slot.
 TEST_F(LeaseReplay, AClaimThatWasLetGoOfIsNoClaimAnyMore) {
   Hello again = hello("w", 1);
   again.epoch = kEpoch;
@@ -208,7 +208,7 @@ TEST_F(LeaseReplay, OfALostDeviceEndThoughItsProcessLives) {
   EXPECT_FALSE(peers.at(anew).closed);
 }
 
-// A sender that takes workers of its host and of others, and has published a version in slot 0.
+// A sender with workers on its host and on others, which has published a version in slot 0.
 class LeasesOverTcp : public testing::Test {
  protected:
   LeasesOverTcp() {
@@ -274,7 +274,7 @@ class SpareReplay : public Replay {
   explicit SpareReplay(std::string_view options = "") : Replay(options) {
     open();
     send();
-    for (Holder instance : {1, 2}) {  // each stops in a slot of its own
+    for (Holder instance : {1, 2}) {  // each stops in another slot
       hang_up(serve(hello(cat("stopped-", instance), instance)));
       if (instance == 1) send();
     }
@@ -292,7 +292,7 @@ TEST_F(SpareReplay, TwoReadersThatStoppedOnTwoSlotsDoNotEndAllSends) {
   EXPECT_THAT(warnings, HasSubstr("spare slot 2 of 2: stopped-1 (slot 0), stopped-2 (slot 1) read on"));
 }
 
-// A slot was given back without having been written: the report of a later version told of it.
+// A slot was given back without having been written: the report of a later version mentioned it.
 TEST_F(SpareReplay, ASpareSlotThatWasGivenBackIsNotReported) {
   send();  // to the second slot
   const std::optional<Grant> grant = ask();
@@ -317,10 +317,10 @@ TEST_F(OneSpare, IsTheLastAndItsHoldersAreNamed) {
               testing::AllOf(HasSubstr("stopped-1 (slot 0)"), HasSubstr("stopped-2 (slot 1)")));
   EXPECT_EQ(fleet.slot_allocator().spares_used(), 1);
   tell(event::HolderGone{1});
-  EXPECT_TRUE(take_granted()) << "the writer that waits is told at once";
+  EXPECT_TRUE(take_granted()) << "the waiting writer gets it at once";
 }
 
-// Workers that sends to others left out read on for as long as those go on.
+// Workers left out of sends keep reading as long as they are left out.
 TEST_F(LeaseReplay, AWorkerThatIsLeftOutIsNotWaitedFor) {
   const WorkerId out = join(hello("out", 1)), in = join(hello("in", 2));
   const Prepare first = take(out);

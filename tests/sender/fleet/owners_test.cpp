@@ -1,4 +1,4 @@
-// The fleet's three owners, each alone.
+// Roster, SlotAllocator and Versions, each alone.
 #include <gmock/gmock.h>
 
 #include <bascule/sender/fleet/roster.h>

@@ -1,4 +1,4 @@
-// The fleet's parts with a list of their own, each alone: catch-ups, departures, the loan of a single copy.
+// The fleet's parts that keep lists, each alone: catch-ups, departures, the loan of a single copy.
 #include <gmock/gmock.h>
 
 #include <bascule/sender/fleet/catch_ups.h>

@@ -1,10 +1,10 @@
-// Events at random against what must always hold. The workers and the public thread are models that keep the protocol,
-// in any order and as late as they like; some workers keep none. What a model reads is its own account, not the
-// fleet's.
+// Checks the fleet's invariants under random events. The workers and the public thread are models that keep the
+// protocol, in any order and with any delay; some workers break it. Each model records what it reads, independently of
+// the fleet.
 //
-// A run is a list of small numbers, each taken as whatever can be done then: any part of the list is a run, too. One
-// that fails is cut down to what still fails, and printed with its seed (FLEET_SEED=N runs that one alone, FLEET_RUNS=N
-// more).
+// A run is a list of small numbers, each of which selects one of the steps possible then, so any part of the list is
+// also a run. A failing run is reduced to a shorter one that still fails, and printed with its seed (FLEET_SEED=N runs
+// only that seed, FLEET_RUNS=N more runs).
 #include "sender/fleet/random_world.h"  // first: see there
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ std::vector<RandomWorld::Step> steps_of(std::uint64_t seed) {
   return steps;
 }
 
-// Takes out pieces, smaller and smaller ones, as long as it still fails.
+// Removes smaller and smaller pieces, as long as it still fails.
 std::vector<RandomWorld::Step> shrunk(std::uint64_t seed, std::vector<RandomWorld::Step> steps) {
   for (std::size_t piece = steps.size() / 2; piece > 0; piece /= 2) {
     for (std::size_t at = 0; at + piece <= steps.size();) {

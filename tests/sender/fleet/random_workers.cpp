@@ -46,7 +46,7 @@ void RandomWorld::connect(Process& process, std::uint32_t what) {
   process.leases.clear();
   trace_ += cat(process.name, " greets, serving ", hello.serving, failing_admissions > 0 ? ", in vain" : "", "\n");
   if (!process.group.empty()) committed_[process.name] = process.serving;
-  process.connection = peers.size() + 1;  // FleetWorld numbers them so
+  process.connection = peers.size() + 1;  // as FleetWorld numbers them
   ++events_;
   greet(std::move(hello));
   look();
@@ -56,7 +56,7 @@ void RandomWorld::connect(Process& process, std::uint32_t what) {
 void RandomWorld::lose_connection(Process& process) {
   process.connection.reset();
   process.preparing.reset();
-  if (single_copy() && process.aside) process.serving = 0;  // poisoned: the writer may be at it
+  if (single_copy() && process.aside) process.serving = 0;  // poisoned: the writer may be writing it
   process.aside = false;
 }
 
@@ -83,7 +83,8 @@ void RandomWorld::speak(Process& process, Message message) {
   tell_and_look(event::Heard{*process.connection, std::move(message)});
 }
 
-// What it reads, and serves no more. It says so, unless a version comes in that slot: then its lease goes on.
+// Ends a read of a version that it no longer serves. It reports that, unless a version is coming in that slot: then its
+// lease continues.
 void RandomWorld::release_one(Process& process) {
   for (const auto& [slot, version] : process.reads) {
     if (slot == process.serves) continue;

@@ -105,7 +105,7 @@ void RandomWorld::expect_unread(SlotId slot) {
     expect(each.publication.slot != slot, cat("slot ", slot.index, " is written under a delivery"));
 }
 
-// Ranks of a group that are connected are told together, but for those that have the version already.
+// Connected ranks of a group are told together, except ranks that already have the version.
 void RandomWorld::expect_whole_groups(const action::Say& say, Version version) {
   const auto is_told = [&](WorkerId id) { return std::ranges::find(say.to, id) != say.to.end(); };
   bool group_is_told = false;
@@ -134,7 +134,7 @@ void RandomWorld::look() {
   expect(fleet.slot_allocator().all().size() <= static_cast<std::size_t>(slots) + 4, "slots without bound");
 }
 
-// ---- steps (those of workers: random_workers.cpp) ----
+// ---- steps (the workers' are in random_workers.cpp) ----
 
 void RandomWorld::step(Step step) {
   const std::uint32_t kind = step.what % 16, what = step.what / 16;
@@ -150,7 +150,7 @@ void RandomWorld::step(Step step) {
 
 // ---- the public thread ----
 
-// What has come back to it.
+// The answers to it.
 void RandomWorld::follow_writer() {
   if (writer_ == Writer::kWaits) {
     if (granted && !granted->ok()) writer_ = Writer::kIdle;

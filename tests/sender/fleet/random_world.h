@@ -1,5 +1,4 @@
-// A FleetWorld whose workers and public thread do what a list of numbers says, and that looks whether what must always
-// hold does.
+// A FleetWorld whose workers and public thread follow a list of numbers, and which checks the invariants.
 #pragma once
 
 #include "sender/fleet/world.h"  // first
@@ -19,12 +18,12 @@ class RandomWorld : private FleetWorld {
   };
   explicit RandomWorld(std::uint64_t seed);  // which chooses the endpoint's options and the scheme
 
-  std::string run(const std::vector<Step>& steps);  // what is wrong; empty: nothing
+  std::string run(const std::vector<Step>& steps);  // what is wrong; empty if nothing is
   const std::string& trace() const { return trace_; }
   std::uint64_t events() const { return events_; }
 
  private:
-  // One worker's process. What it reads, it reads until it says so, or until it is gone; connected or not.
+  // One worker's process. It reads a slot until it releases that or is gone, connected or not.
   struct Process {
     std::string name{}, group{};
     std::uint32_t rank = 0;
@@ -34,8 +33,8 @@ class RandomWorld : private FleetWorld {
     std::optional<WorkerId> connection{};
     Version serving = 0;
     std::optional<SlotId> serves{};
-    std::map<SlotId, Version> reads{};       // what it serves among them
-    std::map<SlotId, LeaseNumber> leases{};  // that began over this connection
+    std::map<SlotId, Version> reads{};       // including what it serves
+    std::map<SlotId, LeaseNumber> leases{};  // begun over this connection
     std::optional<Prepare> preparing{};
   };
   enum class Writer { kIdle, kWaits, kGranted, kYielding, kWrites, kSealed };
@@ -65,9 +64,10 @@ class RandomWorld : private FleetWorld {
   bool single_copy() const { return slots == 1; }
 
   std::vector<Process> processes_;
-  std::map<Holder, Process> dead_;  // whose lease pipe has not hung up yet: children of theirs may read on
+  std::map<Holder, Process> dead_;  // their lease pipes have not hung up yet: their children may still read
   Holder next_instance_ = 100;
-  std::map<std::string, Version> committed_;  // by worker of a group: what it was told to flip to, or came with
+  std::map<std::string, Version>
+      committed_;  // by worker of a group: the version that it was told to flip to, or came with
   std::set<Version> aborted_;
 
   Writer writer_ = Writer::kIdle;

@@ -1,4 +1,4 @@
-// A FleetWorld in which a test says each event, and reads what each worker was told.
+// A FleetWorld in which a test sends each event, and reads the messages to each worker.
 #pragma once
 
 #include "sender/fleet/world.h"  // first
@@ -35,7 +35,7 @@ class Replay : public testing::Test, public FleetWorld {
     return hello;
   }
 
-  // The next thing that a worker was told.
+  // The next message to a worker.
   template <typename T>
   T told(WorkerId id) {
     std::deque<Message>& said = peers.at(id).said;
@@ -59,7 +59,7 @@ class Replay : public testing::Test, public FleetWorld {
     told<Welcome>(id);
     return id;
   }
-  // Joins, and takes what is published.
+  // Joins, and takes the published version.
   WorkerId serve(Hello hello) {
     const WorkerId id = join(std::move(hello));
     take(id);
@@ -78,7 +78,7 @@ class Replay : public testing::Test, public FleetWorld {
   }
   void release(WorkerId id, const Prepare& served) { say(id, Released{.slot = served.slot, .lease = served.lease}); }
 
-  // A version, up to its announcement; up to its seal.
+  // begin() brings a version to its announcement, send() to its seal.
   Version begin(std::vector<std::string> workers = {}) {
     const std::optional<Grant> grant = ask(std::move(workers));
     if (!grant) ADD_FAILURE() << "there was no slot: " << fleet.slot_allocator().readers();
@@ -89,7 +89,7 @@ class Replay : public testing::Test, public FleetWorld {
     seal(version);
     return version;
   }
-  // One that these take, and no others are there; they let go of `served`.
+  // A version that all workers, `ids`, take; they release `served`.
   Prepare send_to(const std::vector<WorkerId>& ids, const std::optional<Prepare>& served) {
     const Version version = send();
     const Prepare now = take_all(ids);

@@ -28,13 +28,13 @@ inline Round round_of(std::vector<Round::WorkerIdentity> workers = {{kA, "a"}, {
   return Round({.version = 7, .slot = {3, 1}, .bytes = 100, .digest = std::nullopt}, std::move(workers), rules);
 }
 
-// A second between any two.
+// Each call is a second later.
 inline Action next(Round& round) {
   static Clock::time_point now{};
   return round.next(now += std::chrono::seconds(1));
 }
 
-// A decision that the scheme agrees to, and everybody told.
+// A decision that the scheme accepts, with all workers told.
 inline void decide(Round& round) {
   EXPECT_EQ(next(round), Action::kDecide);
   EXPECT_EQ(next(round), Action::kNone) << "the scheme has not published it";
@@ -43,7 +43,7 @@ inline void decide(Round& round) {
 
 inline std::string text(const absl::Status& status) { return std::string(message_of(status)); }
 
-// A round of a and b, taken to where the phase begins that is asked for, with nothing more due.
+// A round of a and b, taken to the beginning of `phase`, with nothing more due.
 inline Round round_in(Phase phase) {
   Round round = round_of();
   EXPECT_EQ(next(round), Action::kNone);

@@ -31,7 +31,7 @@ TEST(Round, ASingleCopyIsAbortedWhileItIsWrittenAndNotSealedAnyMore) {
   round.abort(absl::DeadlineExceededError("its loan was out for too long"));
   EXPECT_FALSE(round.yielded());
   EXPECT_EQ(next(round), Action::kAbort);
-  EXPECT_THAT(round.remaining(), ElementsAre(kA, kB)) << "who are to be told";
+  EXPECT_THAT(round.remaining(), ElementsAre(kA, kB)) << "the workers to tell";
   round.sealed(Digest{});
   round.abort(absl::AbortedError("the loan was dropped"));
   EXPECT_EQ(next(round), Action::kNone);
@@ -48,7 +48,7 @@ TEST(Round, EachTakesAGroupWholeOrNotAtAll) {
   round.prepared(kA);
   EXPECT_EQ(next(round), Action::kNone) << "its group is not";
   round.failed(kB, "no room");
-  EXPECT_EQ(next(round), Action::kNone) << "nobody could flip to it";
+  EXPECT_EQ(next(round), Action::kNone) << "no worker could flip to it";
   EXPECT_THAT(round.failed(), ElementsAre(kA, kB));
   round.prepared(3);
   decide(round);
@@ -110,7 +110,7 @@ TEST(Round, EachGoesOnWithoutAWorkerThatFailed) {
     EXPECT_EQ(next(round), Action::kDecided);
     if (!before) round.failed(kA, "the digest differs");
     round.prepared(kA);
-    EXPECT_EQ(next(round), Action::kNone) << "who failed is not told to flip";
+    EXPECT_EQ(next(round), Action::kNone) << "the failed one is not told to flip";
     round.acked(kB, 1, 0);
     EXPECT_EQ(next(round), Action::kSettle);
     EXPECT_EQ(round.reports()[0].state, WorkerState::kFailed);

@@ -1,4 +1,4 @@
-// Every line of the table in round.h, and what does not move a round.
+// Every line of the table in round.h, and events that do not move a round.
 #include "sender/fleet/round_fixture.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ TEST(Round, IsDoneWithoutWorkers) {
   round.delivered(absl::OkStatus());
   EXPECT_EQ(next(round), Action::kAnnounce);
   decide(round);
-  EXPECT_EQ(next(round), Action::kSettle) << "there is nobody to tell";
+  EXPECT_EQ(next(round), Action::kSettle) << "there is no worker to tell";
   EXPECT_EQ(next(round), Action::kNone);
 }
 
@@ -47,7 +47,7 @@ TEST(Round, WaitsForEveryWorkerInEachPhase) {
 
   round = round_in(Phase::kDelivering);
   EXPECT_EQ(next(round), Action::kNone);
-  EXPECT_THAT(round.late(), IsEmpty()) << "it is the scheme that is late";
+  EXPECT_THAT(round.late(), IsEmpty()) << "the scheme is late, not a worker";
 
   round = round_in(Phase::kPreparing);
   round.prepared(kA);
@@ -72,7 +72,7 @@ TEST(Round, AWorkerThatLoadsHasTimeOfItsOwn) {
   round.loading(kA, at(20));  // it still loaded another one
   EXPECT_EQ(round.next_load_deadline(), at(20));
   round.loading(kA, at(30));
-  EXPECT_EQ(round.next_load_deadline(), at(20)) << "nobody loads for ever";
+  EXPECT_EQ(round.next_load_deadline(), at(20)) << "loading has a deadline";
   round.acked(kA, 0, 0);
   EXPECT_FALSE(round.is_loading(kA));
   EXPECT_EQ(round.next_load_deadline(), std::nullopt);
@@ -103,11 +103,11 @@ TEST(Round, TakesNoWordThatComesTooEarly) {
     EXPECT_EQ(next(round), phase == Phase::kDelivering ? Action::kNone : Action::kDeliver);
     round.delivered(absl::OkStatus());
     EXPECT_EQ(next(round), Action::kAnnounce);
-    EXPECT_EQ(next(round), Action::kNone) << "nobody verified what was not announced";
+    EXPECT_EQ(next(round), Action::kNone) << "no worker can verify what was not announced";
     round.prepared(kA), round.prepared(kB);
     decide(round);
     EXPECT_EQ(next(round), Action::kDecided);
-    EXPECT_EQ(next(round), Action::kNone) << "nobody flipped before the decision";
+    EXPECT_EQ(next(round), Action::kNone) << "no worker flips before the decision";
   }
 }
 

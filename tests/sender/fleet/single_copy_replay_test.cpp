@@ -1,4 +1,4 @@
-// What went wrong with single copies and their loans, as replays of events.
+// Past bugs with single copies and their loans, as replays of events.
 #include "sender/fleet/replay.h"  // first: see there
 
 namespace bascule::test {
@@ -29,7 +29,7 @@ TEST_F(SingleCopyReplay, IsWrittenOnceEveryReaderHasSteppedAside) {
   EXPECT_EQ(may_write, version);
 }
 
-// It was evicted between the grant and the announcement, and reads on: the loan failed at once.
+// It was evicted between the grant and the announcement, and still reads: the loan failed at once.
 TEST_F(SingleCopyReplay, WaitsForAReaderThatLeftWithIt) {
   const WorkerId id = serve(hello("a", 1));
   const std::optional<Grant> grant = ask();
@@ -53,8 +53,8 @@ TEST_F(SingleCopyReplay, IsAskedOfAReaderThatCameBack) {
   EXPECT_EQ(may_write, version);
 }
 
-// It was told of the next version of a single copy before it released the one that was aborted; what it served then
-// was still taken for the aborted one when it left.
+// It was sent the next version of a single copy before it released the aborted one; when it left, the version that it
+// then served was still taken for the aborted one.
 TEST_F(SingleCopyReplay, AnAbortThatANewPrepareOvertakesLeavesNothingToRelease) {
   const WorkerId id = join(hello("w", 1));
   const Prepare aborted = told<Prepare>(id);
@@ -76,7 +76,7 @@ TEST_F(SingleCopyReplay, AnAbortThatANewPrepareOvertakesLeavesNothingToRelease) 
   EXPECT_TRUE(holds(1, next.slot)) << "it reads on";
 }
 
-// The others were late, and it was asked only behind their deadline: no timer ran any more, and the loan hung.
+// The others were late, and it was asked only after their deadline: no timer ran any longer, and the loan hung.
 TEST_F(SingleCopyReplay, AReaderThatIsAskedBehindTheDeadlineIsNotWaitedForForEver) {
   const WorkerId slow = serve(hello("slow", 1)), back_soon = serve(hello("back", 2));
   const Version version = begin();
@@ -92,7 +92,7 @@ TEST_F(SingleCopyReplay, AReaderThatIsAskedBehindTheDeadlineIsNotWaitedForForEve
   EXPECT_THAT(message_of(status_of(version)), HasSubstr("the single copy is still read by"));
 }
 
-// Its group was on its way out with it, and was asked all the same: the trainer crashed.
+// Its group was departing with it, and was still asked: the trainer crashed.
 TEST_F(SingleCopyReplay, IsLentThoughARankThatSteppedAsideDies) {
   Hello first = rank(0), second = rank(1);
   first.casts = second.casts = true;
@@ -105,7 +105,7 @@ TEST_F(SingleCopyReplay, IsLentThoughARankThatSteppedAsideDies) {
   say(reader, Ready{.version = version});
   say(ids[0], Ready{.version = version});
   hang_up(ids[0]);
-  EXPECT_NE(may_write, version) << "their process may read on";
+  EXPECT_NE(may_write, version) << "their process may still read";
   for (const Holder instance : {10, 11}) tell(event::HolderGone{instance});
   EXPECT_EQ(may_write, version);
 }
@@ -156,8 +156,8 @@ class EachOfASingleCopy : public SingleCopyReplay {
   EachOfASingleCopy() : SingleCopyReplay("slots=1&commit=each") {}
 };
 
-// It read the slot from before, failed in its catch-up there, and was evicted: its lease ended, and it was written
-// under.
+// It already read the slot, failed in its catch-up there, and was evicted: its lease ended, and the slot was written
+// while it read.
 TEST_F(EachOfASingleCopy, AReaderThatIsEvictedInItsCatchUpReadsOn) {
   const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
   const Version version = begin();

@@ -1,4 +1,4 @@
-// What went wrong with sends, catch-ups and deadlines, as replays of events.
+// Past bugs with sends, catch-ups and deadlines, as replays of events.
 #include "sender/fleet/replay.h"  // first: see there
 
 namespace bascule::test {
@@ -29,7 +29,7 @@ TEST_F(CatchUpReplay, ThatFailsIsTriedAgainOnceTheSlotWasReleased) {
   EXPECT_TRUE(holds(5, first.slot));
 }
 
-// It held the slot already, so that no release would come: it was never tried again.
+// It already held the slot, so no release would come, and it was never retried.
 TEST_F(CatchUpReplay, OfASlotThatItHoldsIsTriedAgainAtOnce) {
   Hello holds_it = hello("w", 1);
   holds_it.held = {{.slot = {kEpoch, 0}, .version = 1}};
@@ -44,7 +44,7 @@ TEST_F(CatchUpReplay, OfASlotThatItHoldsIsTriedAgainAtOnce) {
   EXPECT_EQ(take(id).version, 1u);
 }
 
-// A worker that joined while a version was under way stayed one behind.
+// A worker that joined while a version was in flight stayed one version late.
 TEST_F(CatchUpReplay, ThatEndsWithinASendIsFollowedByAnother) {
   const Version second = begin();
   const WorkerId id = join(hello("late", 5));
@@ -53,7 +53,7 @@ TEST_F(CatchUpReplay, ThatEndsWithinASendIsFollowedByAnother) {
   EXPECT_EQ(take(id).version, second);
 }
 
-// It had no room for an old version, and kept its slot from the writer until the deadline.
+// It had no room for an old version, whose slot the writer then lacked until the deadline.
 TEST_F(CatchUpReplay, ThatHasNoRoomForAnOldVersionRestartsAtTheNewest) {
   const WorkerId id = join(hello("slow", 5));
   const Prepare old = told<Prepare>(id);  // and is not ready for it
@@ -88,7 +88,7 @@ class DeadlineReplay : public Replay {
   WorkerId quick_ = 0, slow_ = 0;
 };
 
-// The slow one had no room until the send's time was over; the other had no time left then, and was evicted, too.
+// The slow one had no room until the send's time was over; the other then had no time left, and was also evicted.
 TEST_F(DeadlineReplay, OthersHaveTimeToPrepareOnceTheyAreTold) {
   const Version version = send();
   told<Prepare>(quick_);
@@ -103,7 +103,7 @@ TEST_F(DeadlineReplay, OthersHaveTimeToPrepareOnceTheyAreTold) {
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
 }
 
-// And where it never answers, the send settles all the same: no timer ran any more.
+// If it never answered, no timer ran any longer, and the send hung.
 TEST_F(DeadlineReplay, AWorkerThatWasToldLateAndNeverAnswersIsNotWaitedForForEver) {
   const Version version = send();
   say(quick_, Ready{.version = version});
@@ -111,7 +111,7 @@ TEST_F(DeadlineReplay, AWorkerThatWasToldLateAndNeverAnswersIsNotWaitedForForEve
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kEvicted, WorkerState::kEvicted));
 }
 
-// The sender itself stood still: what they said in time waited in their sockets.
+// The sender itself stood still: their timely messages waited in their sockets.
 TEST_F(DeadlineReplay, WhatWorkersSaidInTimeIsReadBeforeTheyAreJudged) {
   const Version version = send();
   for (const WorkerId id : {quick_, slow_}) queued.emplace_back(id, Ready{.version = version, .copies_behind = false});
@@ -174,7 +174,7 @@ TEST_F(DeadlineReplay, AVersionThatIsNotDeliveredInTimeIsAbortedOnceTheSlotIsBac
 
 // ---- deliveries ----
 
-// It reads the slot until it says that it is done, though the only worker that it was for is gone.
+// The delivery reads the slot until it reports its end, although its only worker is gone.
 TEST_F(CatchUpReplay, ThatEveryoneLeftHoldsItsSlotUntilItsDeliveryHasEnded) {
   delivers_at_once = false;
   const WorkerId late = join(hello("late", 5));
@@ -225,7 +225,7 @@ TEST_F(WhileWrittenReplay, AWriterThatGivesUpStopsTheDeliveryAndTheSlotStaysUnti
   EXPECT_THAT(stopped, ElementsAre(deliveries.front().ticket));
   told<Prepare>(id_);
   told<Abort>(id_);
-  EXPECT_FALSE(settled.contains(version)) << "the slot is read on";
+  EXPECT_FALSE(settled.contains(version)) << "the slot is still read";
   finish_delivery();
   EXPECT_TRUE(settled.contains(version));
 }
@@ -242,7 +242,7 @@ TEST_F(WhileWrittenReplay, ALoanIsDeliveredOnceItIsWhole) {
 
 // ---- what may not be aborted ----
 
-// It cannot be taken back: the scheme may have told others.
+// It cannot be withdrawn: the scheme may have told other processes.
 TEST(PublishingReplay, AVersionThatAllLoseWhileItIsPublishedIsNotAborted) {
   FleetWorld world("commit=each", {false, true, false});
   world.register_layout();

@@ -1,5 +1,5 @@
-// A fleet, and in memory all that a coordinator has around it: connections, a public thread, a scheme, a clock. Actions
-// are carried out in their order, and answered as actions.h says.
+// A fleet with in-memory versions of what a coordinator has: connections, a public thread, a scheme, a clock. Actions
+// are carried out in order, and answered as actions.h specifies.
 #pragma once
 
 #include <deque>
@@ -31,9 +31,9 @@ class FleetWorld {
   explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false, false});
   virtual ~FleetWorld() = default;
 
-  // Tells the fleet, and carries out what comes of it.
+  // Passes the event to the fleet, and carries out the resulting actions.
   void tell(Event event);
-  void pass(absl::Duration time);  // with the ticks that are due by then
+  void pass(absl::Duration time);  // with the ticks due by then
 
   WorkerId greet(Hello hello);
   void say(WorkerId id, Message message) { tell(event::Heard{id, std::move(message)}); }
@@ -44,15 +44,15 @@ class FleetWorld {
 
   void register_layout() { tell(event::LayoutRegistered{layout}); }
   void open_slots();
-  // Asks for a slot, or takes the one ahead; none where it has to wait for it (`granted`).
+  // Requests a slot, or takes the one ahead; nullopt if it has to wait (`granted`).
   std::optional<Grant> ask(std::vector<std::string> workers = {});
-  std::optional<Grant> take_granted();  // with a number, where there is one
+  std::optional<Grant> take_granted();  // with a number, if there is one
   Version announce(const Grant& grant);
   void seal(Version version, absl::Duration decide_within = absl::Seconds(30));
   void abandon(Version version, bool torn = false);
   bool end_loan(Version version);  // false: it lapsed
 
-  // What the scheme has, answered when the test says so.
+  // The scheme's work, answered when the test calls these.
   void finish_delivery(absl::Status status = absl::OkStatus());
   void finish_publish(absl::Status status = absl::OkStatus());
   void finish_persist(absl::Status status = absl::OkStatus());
@@ -73,13 +73,13 @@ class FleetWorld {
   std::optional<Version> may_write;
   std::optional<Clock::time_point> wakes_at;
   std::vector<std::string> log;
-  int failing_admissions = 0, failing_offers = 0;  // that many, from now on
+  int failing_admissions = 0, failing_offers = 0;  // how many of the next ones fail
   bool delivers_at_once = true;
-  // Messages that wait in sockets, until they are read: by whom, what.
+  // Messages that wait in sockets until they are read, each with its sender.
   std::deque<std::pair<WorkerId, Message>> queued;
 
  protected:
-  virtual void carry_out(Action& action);  // a test may look on
+  virtual void carry_out(Action& action);  // a test may override it to watch
 
  private:
   void do_it(action::Say& say);
