@@ -141,11 +141,11 @@ absl::Status Coordinator::number(Grant& grant) {
     const std::lock_guard lock(mutex_);
     if (shared_.last_version < kLastVersion) grant.version = ++shared_.last_version;
   }
-  absl::Status recorded =
-      grant.version != 0
-          ? lock_.record(grant.version)
-          : absl::OutOfRangeError(cat("version numbers end at ", kLastVersion, ", which ", endpoint_.folder.string(),
-                                      " or a worker says is used; choose another endpoint, and restart its workers"));
+  absl::Status recorded = grant.version != 0
+                              ? lock_.record(grant.version)
+                              : absl::OutOfRangeError(cat(
+                                    "version numbers end at ", kLastVersion, ", which ", endpoint_.folder.string(),
+                                    " or a worker reports as used; choose another endpoint, and restart its workers"));
   if (!recorded.ok()) give_back(grant);
   return recorded;
 }

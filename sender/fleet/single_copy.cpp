@@ -9,7 +9,7 @@ namespace bascule::inline v0 {
 
 absl::Status loan_lapsed(const Endpoint& endpoint, Version version) {
   return deadline_exceeded("version ", version, ": its loan was out for longer than loan_timeout (",
-                           absl::FormatDuration(endpoint.loan_timeout), "), and the workers go on, poisoned; the ",
+                           absl::FormatDuration(endpoint.loan_timeout), "), and the workers continue, poisoned; the ",
                            "next loan() and publish() mend them: write in less time, or raise loan_timeout");
 }
 

@@ -235,7 +235,7 @@ void World::device_passes() {
   device_.pop_front();
 }
 
-// ---- the world goes on ----
+// ---- steps of the world ----
 
 void World::hear_at_the_worker() {
   if (!lost_) pop(to_worker_);

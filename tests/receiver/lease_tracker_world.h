@@ -119,7 +119,7 @@ class World {
   std::shared_ptr<Reader> later(LocalVersion local);
   void device_passes();
 
-  // ---- the world goes on ----
+  // ---- steps of the world ----
 
   void hear_at_the_worker();
   void hear_at_the_sender() { pop(to_sender_); }

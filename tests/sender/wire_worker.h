@@ -20,7 +20,7 @@ class WireWorker : public WireEnd {
     speak(std::move(socket));
   }
 
-  // A well-formed hello with invented contents.
+  // A hello with only the fields that every worker sets.
   static Hello hello(std::string name, std::uint64_t instance) {
     Hello hello;
     hello.worker = std::move(name);

@@ -112,7 +112,7 @@ TEST_F(EachReplay, AFailedRankKeepsItsGroupFromFlippingAndTheyCatchUpTogether) {
   EXPECT_EQ(take_all(ids).version, version);
 }
 
-// ---- who joins and leaves ----
+// ---- joins and departures ----
 
 class MemberReplay : public Replay {};
 

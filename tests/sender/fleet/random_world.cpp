@@ -267,7 +267,7 @@ void RandomWorld::others_step(std::uint32_t what) {
 // ---- every wait ends ----
 
 void RandomWorld::finish() {
-  trace_ += "nobody answers any more\n";
+  trace_ += "no worker answers any longer\n";
   for (int i = 0; i < 12 && wrong_.empty(); ++i) {
     follow_writer();
     if (writer_ == Writer::kWaits) writer_ = Writer::kIdle, tell_and_look(event::TakeGivenUp{});
@@ -288,7 +288,7 @@ void RandomWorld::finish() {
   for (const auto& [id, peer] : peers) expect(peer.closed.has_value(), cat("worker ", id, " was never closed"));
   expect(fleet.slot_allocator().left_behind().empty(), "a holder is left");
   if (writer_ != Writer::kIdle) return;
-  expect(ask().has_value(), "nobody reads, and there is no slot");
+  expect(ask().has_value(), "there is no reader, and no slot");
 }
 
 }  // namespace bascule::test
