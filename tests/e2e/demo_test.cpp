@@ -56,7 +56,7 @@ TEST_F(Demo, AFailedRunLeavesNoOlderRunsPage) {
     EXPECT_FALSE(fs::exists(folder_ / "out" / name)) << name;
 }
 
-// A home folder, say: what has a name that a demo uses, too, is somebody's all the same.
+// For example a home folder: a file may belong to the user although a demo uses its name.
 TEST_F(Demo, LeavesAFolderAloneThatIsNoDemos) {
   for (const char* name : {"metrics.jsonl", "report.html", "run/notes.txt", "step_1/notes.txt"}) {
     fs::remove_all(folder_ / "out");

@@ -34,7 +34,7 @@ class EngineProgramTest : public ::testing::Test {
     return Program(command, folder_ / "engine.log");
   }
 
-  // An engine that listens; url_ says where.
+  // Starts an engine, and waits until it listens at url_.
   Program serve(const std::vector<std::string>& more = {}) {
     std::vector<std::string> flags{"--model", checkpoint().string(), "--listen", "127.0.0.1:0", "--threads",
                                    "1",       "--cache-bytes",       "8MiB"};
@@ -65,7 +65,7 @@ class EngineProgramTest : public ::testing::Test {
     EXPECT_TRUE(response.ok()) << response.status();
     return response.value_or(ref::HttpResponse{});
   }
-  // With token ids, and the versions that made them.
+  // With token ids, and each token's version.
   Json choices(std::string_view body) {
     Json request = Json::parse(body);
     request["return_token_ids"] = true;

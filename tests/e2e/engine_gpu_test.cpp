@@ -1,5 +1,5 @@
-// bascule-engine as a process that computes on the GPU, with what a trainer in this one sends: in place where it lies
-// there, else through copies on the device.
+// bascule-engine as a process that computes on the GPU, with weights from a trainer in this process: read in place if
+// they are there, else through copies on the device.
 #include "engine_fixture.h"
 #include "support/devices/torch_gpu.h"
 #include <bascule/sender/sender.h>
@@ -45,7 +45,7 @@ TEST_P(EngineGpu, FlipsAndSaysWhatTheCheckpointSays) {
   const Program engine = serve({"--device", "cuda:0", "--sync", endpoint()});
   send();
   EXPECT_EQ(choices(kGreedy)[2]["token_ids"], expected[2]["token_ids"]);
-  choices(kGreedy);  // a graph is recorded when its shape comes again
+  choices(kGreedy);  // a graph is recorded when its shape occurs again
   weights_.at("model.norm.weight").mul_(-1);
   send();
   choices(kGreedy);

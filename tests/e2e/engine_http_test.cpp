@@ -21,7 +21,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A connection whose every byte is the test's own.
+// A connection on which the test controls every byte.
 class RawConnection {
  public:
   explicit RawConnection(const std::string& url) {
@@ -33,7 +33,7 @@ class RawConnection {
     send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
          body);
   }
-  // All that comes until the server closes the connection.
+  // Returns everything until the server closes the connection.
   std::string read_to_end() {
     std::string text;
     boost::system::error_code error;
@@ -47,7 +47,7 @@ class RawConnection {
   tcp::socket socket_{io_};
 };
 
-// A request whose sequences take thousands of steps, one after the other, of an engine with --max-batch 1.
+// A request whose sequences take thousands of steps, one sequence at a time, in an engine with --max-batch 1.
 std::string long_request(int prompts) {
   nlohmann::json body{{"max_tokens", 250}, {"ignore_eos", true}};
   for (int i = 0; i < prompts; ++i) body["prompt"].push_back({1, 2, i % 50});
@@ -101,7 +101,7 @@ TEST_F(EngineHttp, StopsAtAStopToken) {
   EXPECT_EQ(stopped[0]["token_ids"], Json::array({ids[0]}));
 }
 
-// The probabilities that the engine tells of a prompt are those that it generates with.
+// The engine scores a prompt with the same probabilities with which it generates.
 TEST_F(EngineHttp, EchoTellsOfAPromptWhatWasToldWhenItWasGenerated) {
   const Program engine = serve({"--max-step-tokens", "16", "--max-batch", "4"});
   const Json made = choices(
@@ -121,7 +121,7 @@ TEST_F(EngineHttp, EchoTellsOfAPromptWhatWasToldWhenItWasGenerated) {
     }
     EXPECT_EQ(echoed["token_ids"].size(), static_cast<unsigned>(max_tokens));
   }
-  // Processed ones are under the temperature: sharper.
+  // Processed ones include the temperature, and are sharper.
   const Json processed =
       choices(R"({"prompt": [1, 2, 3], "max_tokens": 60, "ignore_eos": true, "seed": 5, "logprobs": 0,
                                      "temperature": 0.7, "logprobs_mode": "processed"})")[0];

@@ -1,4 +1,4 @@
-// bascule-engine as a process that lends its cache's memory, while a trainer goes on sending.
+// bascule-engine as a process that frees its cache, while a trainer continues to send.
 #include <fstream>
 
 #include "engine_fixture.h"

@@ -1,5 +1,5 @@
-// bascule-engine and a sender in two processes, over shm: versions arrive, flip between tokens, and mark what they
-// make.
+// bascule-engine and a sender in two processes, over shm: versions arrive, flip between tokens, and are named in the
+// answers.
 #include <algorithm>
 #include <thread>
 
@@ -61,7 +61,7 @@ TEST_F(EngineSync, ServesNothingUntilAVersionCameAndThenEachAsItComes) {
   const Json before = choices(kGreedy);
   EXPECT_THAT(before[0]["versions"], Each(first));
 
-  // Other weights say other things; the first ones again say the same: nothing of the cache outlived a flip.
+  // Other weights give other answers; the first ones give the same again: nothing in the cache outlived a flip.
   std::vector<at::Tensor> saved;
   for (const auto& [name, tensor] : tensors) {
     saved.push_back(tensor.clone());
@@ -151,7 +151,7 @@ TEST_F(EngineSync, GoesOnWithoutItsSenderAndTakesUpTheNext) {
   EXPECT_THAT(choices(kGreedy)[0]["versions"], Each(next.version()));
 }
 
-// The oldest way of syncing, as a special case: the trainer is gone, and what it sent last is a checkpoint.
+// The trainer is gone, and its last version is a checkpoint.
 TEST_F(EngineSync, ServesAFolderOfSlotsWithNoTrainerAliveAndAsACheckpoint) {
   const std::filesystem::path folder = folder_ / "slots";
   const std::string endpoint = "memmap://" + folder.string();
@@ -184,7 +184,8 @@ TEST_F(EngineSync, ServesAFolderOfSlotsWithNoTrainerAliveAndAsACheckpoint) {
   }
   const Program engine = serve();
   ASSERT_TRUE(eventually(ready, kPatience));
-  EXPECT_NE(choices(kGreedy)[0]["token_ids"], alone[0]["token_ids"]) << "the checkpoint's own weights say other things";
+  EXPECT_NE(choices(kGreedy)[0]["token_ids"], alone[0]["token_ids"])
+      << "the checkpoint's own weights give other answers";
 }
 
 TEST_F(EngineSync, SaysWhyASenderRefusedIt) {

@@ -1,4 +1,4 @@
-// The served families by text: what bascule-engine answers to a text, beside what transformers answered to the same one
+// The served families by text: compares bascule-engine's answers with those that transformers gave to the same text
 // with the same checkpoint (tests/tools/compare-families.py).
 #include "engine_fixture.h"
 #include "trainer_ref/families/families.h"

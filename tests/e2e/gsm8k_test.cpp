@@ -1,4 +1,4 @@
-// scripts/gsm8k and the proof of it without real weights, as a user runs them, with the programs of this build.
+// scripts/gsm8k and scripts/prove-gsm8k, as a user runs them, with the programs of this build.
 #include <csignal>
 #include <regex>
 #include <set>
@@ -19,7 +19,7 @@ class Gsm8k : public Train {
     flags.insert(flags.begin(), (name == "make-word-problems" ? BASCULE_TOOLS "/" : BASCULE_SCRIPTS "/") + name);
     return Program(std::move(flags), folder_ / (name + ".log"));
   }
-  // In a process group of its own, which takes SIGINT, whatever the test has inherited.
+  // In its own process group, with the default SIGINT, even if the test ignores it.
   Program in_a_group(const std::string& name, const std::vector<std::string>& flags) const {
     return Program(with({"/usr/bin/env", "--default-signal=INT", "setsid", BASCULE_SCRIPTS "/" + name}, flags),
                    folder_ / (name + ".log"));
@@ -77,7 +77,7 @@ class Gsm8k : public Train {
   }
 
   struct WordProblem {
-    std::string words;  // those that neither name somebody nor what is counted, and the numbers
+    std::string words;  // the numbers, and all words except names of people and things
     int steps = 0, slips = 0;
     bool goes_on = true;  // the answer is the last step's result
   };
@@ -136,7 +136,7 @@ TEST_F(Gsm8k, WordProblemsAreWholeOrNotThere) {
   EXPECT_TRUE(fs::is_empty(data));
 }
 
-// A model and a run that are too small to learn anything: every part of the proof runs, and it says that it failed.
+// The model and the run are too small to learn anything: every part of the proof runs, and reports a failure.
 TEST_F(Gsm8k, TheProofRunsFromProblemsToThePageAndFailsWhereNothingWasLearnt) {
   write_small_config();
   const auto flags = small_proof("2", "2");
@@ -152,7 +152,7 @@ TEST_F(Gsm8k, TheProofRunsFromProblemsToThePageAndFailsWhereNothingWasLearnt) {
   EXPECT_THAT(again.output(), HasSubstr("found an earlier one; remove it (rm -r " + (folder_ / "out/run").string()));
 }
 
-// As a terminal does it: to each process of the group.
+// Signals each process of the group, like a terminal.
 TEST_F(Gsm8k, CtrlCEndsARunAfterItsStepWithACheckpoint) {
   write_small_config();
   Program start = script("prove-gsm8k", with({"--only-start"}, small_proof("2", "2")));
@@ -235,13 +235,13 @@ TEST_F(Gsm8k, RefusesWhatMakesNoSenseAndSaysWhatWould) {
       {"gsm8k", with(fit, {"--out", file}), "expected a folder for the results, found a file"},
       {"gsm8k", with(fit, {"--engines", "0"}), "--engines=0: expected a number, 1 or more"},
       {"gsm8k", with(fit, {"--", "--out", empty}), "expected --out before --"},
-      {"prove-gsm8k", with(proof, {"--sft-steps", "abc"}), "--sft-steps=abc: expected a number from 1 on"},
-      {"prove-gsm8k", with(proof, {"--sft-problems", "0"}), "--sft-problems=0: expected a number from 1 on"},
+      {"prove-gsm8k", with(proof, {"--sft-steps", "abc"}), "--sft-steps=abc: expected a number, 1 or more"},
+      {"prove-gsm8k", with(proof, {"--sft-problems", "0"}), "--sft-problems=0: expected a number, 1 or more"},
       {"prove-gsm8k", with(proof, {"--bin", empty}), "expected a folder with bascule-train in it"},
       {"prove-gsm8k", with(proof, {"--out="}), "--out=: expected a folder"},
       {"prove-gsm8k", with(proof, {"--", "--out=x"}), "expected --out before --"},
       {"make-word-problems", {file}, "expected a folder, found the file"},
-      {"make-word-problems", {"--sft-problems", "abc", empty}, "expected a number of at least 1, found abc"},
+      {"make-word-problems", {"--sft-problems", "abc", empty}, "expected a number, 1 or more, found abc"},
   };
   for (const auto& [name, flags, why] : bad) {
     Program run = script(name, flags);

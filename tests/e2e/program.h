@@ -1,4 +1,4 @@
-// A real program of ours, run by a test: its output goes to a file, it never outlives the test.
+// A real program, run by a test. Its output goes to a file; it never outlives the test.
 #pragma once
 
 #include <sys/types.h>
@@ -33,7 +33,7 @@ class Program {
   std::filesystem::path log_;
 };
 
-// Asks `condition` until it holds; false at the deadline.
+// Waits until `condition` holds; returns false at the deadline.
 bool eventually(const std::function<bool()>& condition, std::chrono::seconds timeout);
 
 }  // namespace bascule::test

@@ -1,4 +1,4 @@
-// bascule-train with engines that it starts itself, as processes: one command, from the first line to the last process.
+// bascule-train with engines that it starts itself, as processes: one command, from its first line to its last process.
 #include <signal.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 class Spawn : public Train {
  protected:
-  // Nothing but what a run must be told, and what keeps it short. In a process group of its own, as a shell starts it.
+  // With only the required flags, and flags that keep it short. In its own process group, as a shell starts it.
   Program train(std::vector<std::string> more, int engines = 2) const {
     std::vector<std::string> command{"/usr/bin/setsid",
                                      BASCULE_TRAIN,
@@ -39,14 +39,14 @@ class Spawn : public Train {
   }
   fs::path out() const { return folder_ / "out"; }
 
-  // The endpoint that the run chose, once it says so.
+  // The endpoint that the run chose, once it has logged it.
   static std::string endpoint_of(const Program& train) {
     const std::string words = " engines at shm://", output = train.output();
     const std::size_t begin = output.find(words), end = output.find('\n', begin);
     if (begin == std::string::npos || end == std::string::npos) return "";
     return output.substr(begin + words.size(), end - begin - words.size());
   }
-  // Of the processes with `text` in their command line, not counting zombies.
+  // The processes with `text` in their command line, without zombies.
   static std::vector<pid_t> processes(const std::string& text) {
     std::vector<pid_t> found;
     for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
@@ -64,7 +64,7 @@ class Spawn : public Train {
     }
     return -1;
   }
-  // Nothing is left of a run: no engine, no process that was to remove the folder, no folder.
+  // Expects nothing left of a run: no engine, no process that removes the folder, and no folder.
   static void expect_nothing_left(const std::string& endpoint) {
     ASSERT_FALSE(endpoint.empty());
     EXPECT_TRUE(eventually([&] { return processes(endpoint).empty(); }, 60s));
@@ -195,7 +195,7 @@ TEST_F(Spawn, NothingIsLeftOfATrainerThatIsKilled) {
   expect_nothing_left(endpoint);
 }
 
-// What a terminal does: every process of the trainer's group gets it.
+// As from a terminal, every process of the trainer's group gets the signal.
 TEST_F(Spawn, CtrlCEndsTheRunAfterItsStepWithEnginesThatLiveUntilThen) {
   Program run = train({"--steps=100000"});
   ASSERT_TRUE(trains(run)) << run.output();
@@ -226,7 +226,7 @@ TEST_F(Spawn, OneFileAndOneEnvironmentServeBothPrograms) {
   const Environment batch("BASCULE_MAX_BATCH", "16");
   Program run({BASCULE_TRAIN, "--out=" + out().string()}, folder_ / "run.log");
   ASSERT_EQ(run.wait(180s), 0) << run.output();
-  EXPECT_EQ(metrics("out").size(), 3) << "two steps: the environment wins over the file";
+  EXPECT_EQ(metrics("out").size(), 3) << "two steps: the environment overrides the file";
 }
 
 TEST_F(Spawn, EachProgramKnowsAllFlagsOfTheOther) {

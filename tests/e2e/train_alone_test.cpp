@@ -1,4 +1,4 @@
-// What bascule-train does without engines: dry runs, and supervised training.
+// bascule-train without engines: dry runs and supervised training.
 #include <csignal>
 #include <sstream>
 
@@ -21,7 +21,7 @@ class TrainAlone : public Train {
     command.insert(command.end(), flags.begin(), flags.end());
     return Program(std::move(command), folder_ / "alone.log");
   }
-  // Its output, of a run that ends with `status`.
+  // The output of a run that must end with `status`.
   std::string said(int status, std::vector<std::string> flags, const fs::path& model = BASCULE_DEMO_MODEL) {
     Program run = alone(std::move(flags), model);
     EXPECT_EQ(run.wait(90s), status) << run.output();
@@ -71,7 +71,7 @@ TEST_F(DryRun, RefusesWhatNoFlagMakesFitAndSaysSo) {
 }
 
 TEST_F(DryRun, NamesTheFlagThatMakesItFit) {
-  const fs::path wide = model_with([](nlohmann::json& config) {  // activations of 12 MB a token
+  const fs::path wide = model_with([](nlohmann::json& config) {  // activations of 12 MB per token
     config["intermediate_size"] = 8'000;
     config["num_hidden_layers"] = 100;
     config["max_position_embeddings"] = 100'000;
@@ -80,7 +80,7 @@ TEST_F(DryRun, NamesTheFlagThatMakesItFit) {
               AllOf(HasSubstr("--micro-batch-tokens="), Not(HasSubstr("no flag helps"))));
 }
 
-// One row of the longest and shorter ones that fill up its micro-batch: smaller micro-batches help.
+// Shorter rows fill up the micro-batch of the longest one: smaller micro-batches help.
 TEST_F(DryRun, ItsAdviceFitsWhereALongRowIsFilledUp) {
   const fs::path wide = model_with([](nlohmann::json& config) {
     config["intermediate_size"] = 8'000;
@@ -102,7 +102,7 @@ TEST_F(DryRun, ItsAdviceFitsWhereALongRowIsFilledUp) {
   EXPECT_THAT(said(0, with(advised), wide), HasSubstr("in all, at the peak of an update"));
 }
 
-// How many problems a run drops is known to its engines alone: a schedule may fit what is left.
+// Only the engines know how many problems a run drops: a schedule may fit the rest.
 TEST_F(DryRun, TakesTheScheduleThatARunWouldTake) {
   const std::vector<std::string> flags{
       "--dry-run", "--device",           "cpu", "--task",       "data", "--data",        problems(""), "--epochs",

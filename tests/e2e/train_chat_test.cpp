@@ -1,4 +1,4 @@
-// bascule-train over problems that a chat template writes, and by a program's reward.
+// bascule-train on problems that a chat template writes, with a program's reward.
 #include "train_fixture.h"
 
 namespace bascule::test {
@@ -13,7 +13,7 @@ constexpr const char* kReward = "exec:" BASCULE_EXAMPLES "/rewards/digits.py";
 
 class TrainChat : public Train {
  protected:
-  // A checkpoint of one's own, at `name`.
+  // A user's checkpoint, at `name`.
   fs::path copy_of(const fs::path& model, const std::string& name) const {
     fs::copy(model, folder_ / name, fs::copy_options::recursive);
     return folder_ / name;
@@ -71,7 +71,7 @@ TEST_F(TrainChat, LearnsFromMessagesAndGoesOnWithTheSameTemplateOnly) {
     return more;
   };
   const std::string kwargs = R"({"enable_thinking": false})";
-  // 10 problems to train on, 8 a step: an epoch and a half is two steps.
+  // 10 problems to train on, 8 per step: an epoch and a half is two steps.
   Program train = run(only, "out", model,
                       told({"--epochs", "1.5", "--chat-template-kwargs", kwargs, "--top-k", "40", "--top-p", "0.9"}));
   ASSERT_EQ(train.wait(90s), 0) << train.output();

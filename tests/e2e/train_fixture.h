@@ -1,4 +1,4 @@
-// bascule-train with bascule-engine as processes, on the demo's small model, in a folder of the test's own.
+// bascule-train with bascule-engine as processes, on the demo's small model, in the test's own folder.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -25,14 +25,14 @@ class Train : public ::testing::Test {
     if (!HasFailure()) std::filesystem::remove_all(folder_);
   }
 
-  // An engine; port 0 lets it choose one.
+  // An engine; with port 0 it chooses one.
   Program engine(const std::string& name, const std::string& port = "0", const std::vector<std::string>& more = {}) {
     std::vector<std::string> command{BASCULE_ENGINE, "--model",  BASCULE_DEMO_MODEL,  "--sync",    sync_, "--worker",
                                      name,           "--listen", "127.0.0.1:" + port, "--threads", "1"};
     command.insert(command.end(), more.begin(), more.end());
     return Program(std::move(command), folder_ / (name + ".log"));
   }
-  // Where it listens, as it prints.
+  // Its URL, from its output.
   static std::string url_of(const Program& engine) {
     const std::string words = "listening on ";
     std::string url;
@@ -107,8 +107,9 @@ inline void scale_by_power_of_two(const std::filesystem::path& file, const std::
   stream.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(end - begin));
 }
 
-// The demo's model in `folder`: its forward pass is the demo's, bit by bit, for one matrix is larger by 2^90 and the
-// norm before it smaller. Gradients of the matrices behind that norm are larger by as much, and their squares no float.
+// The demo's model in `folder`, with one matrix larger by 2^90 and the norm before it smaller: its forward pass equals
+// the demo's, bit by bit. Gradients of the matrices after that norm are larger by as much, so their squares overflow
+// float.
 inline void make_model_without_finite_gradients(const std::filesystem::path& folder) {
   std::filesystem::copy(BASCULE_DEMO_MODEL, folder);
   const std::filesystem::path weights = folder / "model.safetensors";

@@ -38,7 +38,7 @@ class TrainOnGpu : public Train {
     return lines;
   }
 
-  // The version that its next token comes from; null where it does not say.
+  // The version from which its next token comes; null if it does not report one.
   static nlohmann::json served_by(const Program& engine) {
     ref::HttpClient client;
     const absl::StatusOr<ref::HttpResponse> answer = client.get(url_of(engine) + "/health", absl::Seconds(10));

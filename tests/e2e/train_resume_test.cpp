@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 TEST_F(Train, GoesOnExactlyFromACheckpoint) {
   Program only = engine("engine-0");
   const std::string url = url_of(only);
-  // Without importance weights, of which rounding in the engine's batches would be a part, every bit must agree.
+  // Without importance weights, which rounding in the engine's batches would affect, every bit must agree.
   const std::vector<std::string> common{"--prompts-per-step", "8", "--group-size", "8", "--importance-cap", "0",
                                         "--eval-every",       "0", "--seed",       "5", "--steps",          "4"};
   std::vector<std::string> more = common;
@@ -137,7 +137,7 @@ TEST_F(Train, NamesNoCheckpointThatItHasNot) {
   const std::string nobody = "http://127.0.0.1:1";
   Program train = trainer(nobody, "out", {"--engine-timeout", "10m"});
   ASSERT_TRUE(eventually([&] { return train.output().find("waiting for") != std::string::npos; }, 60s));
-  train.signal(SIGTERM);  // heard at once, however long engines may take
+  train.signal(SIGTERM);  // detected at once, however long engines take
   EXPECT_EQ(train.wait(60s), 0) << train.output();
   EXPECT_THAT(train.output(), HasSubstr("stopped after step 0; nothing was saved"));
   EXPECT_FALSE(fs::exists(folder_ / "out"));

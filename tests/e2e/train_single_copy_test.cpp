@@ -18,7 +18,7 @@ class SingleCopy : public Train {
 
   static constexpr const char* kGreedy = R"({"prompt": ["45+33=", "07+30=", "12+29=", "33+38="], "temperature": 0,
                                              "max_tokens": 3, "logprobs": 5, "return_token_ids": true})";
-  // What an engine says, and how sure it is; null: it does not answer.
+  // An engine's completion with its log-probabilities; null if it does not answer.
   static nlohmann::json says(const std::string& url, absl::Duration timeout = absl::Seconds(60)) {
     ref::HttpClient client;
     const auto response = client.post_json(url + "/v1/completions", kGreedy, timeout);
@@ -35,7 +35,7 @@ class SingleCopy : public Train {
     const auto response = client.get(url + "/health", absl::Seconds(60));
     return response.ok() ? nlohmann::json::parse(response->body)["state"].get<std::string>() : "";
   }
-  // What an engine says that has read the checkpoint itself.
+  // The completion of an engine that has read the checkpoint itself.
   nlohmann::json checkpoint_says(const fs::path& checkpoint) {
     const Program alone = engine("alone", "0", {"--sync=", "--model", (folder_ / checkpoint).string()});
     return says(url_of(alone));
@@ -60,7 +60,7 @@ TEST_F(SingleCopy, EnginesServeTheTrainersOwnWeightsAndItLearns) {
 }
 
 TEST_F(SingleCopy, TrainsAsFromTwoSlotsAndGoesOnFromACheckpoint) {
-  // Without importance weights, of which rounding in the engine's batches would be a part, every bit must agree.
+  // Without importance weights, which rounding in the engine's batches would affect, every bit must agree.
   const std::vector<std::string> common{"--prompts-per-step", "8", "--group-size",     "8", "--importance-cap", "0",
                                         "--eval-every",       "0", "--num-iterations", "2", "--steps",          "4"};
   const auto run = [&](const std::string& out, std::vector<std::string> more) {
@@ -101,7 +101,7 @@ TEST_F(SingleCopy, GoesOnWhenAnEngineIsKilledAndServesItWhenItIsBack) {
   for (const Program* engine : {&first, &second}) EXPECT_EQ(says(url_of(*engine)), expected);
 }
 
-// It may still read what the trainer would write.
+// The engine may still read the weights that the trainer would write.
 TEST_F(SingleCopy, ARunEndsWithACheckpointWhereAnEngineHangsAndNamesIt) {
   sync_ += "&timeout=3s&flip_timeout=1s&suspect_after=2s&heartbeat=500ms";
   Program first = engine("engine-0"), hangs = engine("engine-1");
@@ -118,7 +118,7 @@ TEST_F(SingleCopy, ARunEndsWithACheckpointWhereAnEngineHangsAndNamesIt) {
   EXPECT_EQ(says(url), checkpoint_says(step)) << "nothing was written since";
 }
 
-// Between the first and the last of an update's optimizer steps the weights are those of no version.
+// Between the first and the last of an update's optimizer steps the weights belong to no version.
 TEST_F(SingleCopy, EnginesOfATrainerThatIsKilledWhileItWritesServeNothingUntilTheNext) {
   Program only = engine("engine-0");
   const std::string url = url_of(only);
@@ -161,7 +161,7 @@ TEST_F(SingleCopy, StepsWithoutFiniteGradientsLeaveWhatIsServed) {
                           {"--model", model, "--steps", "100", "--prompts-per-step", "4", "--group-size", "8",
                            "--eval-every", "0", "--max-bad-steps", "3"});
   EXPECT_EQ(train.wait(90s), 1) << train.output();
-  EXPECT_THAT(train.output(), HasSubstr("the weights are those of step 0"));
+  EXPECT_THAT(train.output(), HasSubstr("the weights are still from step 0"));
   EXPECT_EQ(state_of(url_of(only)), "serving");
   EXPECT_EQ(says(url_of(only)), checkpoint_says("model"));
 }

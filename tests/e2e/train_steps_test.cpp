@@ -1,5 +1,5 @@
-// The steps of bascule-train, as its metrics and its page tell of them: which overlap, where their time goes, and what
-// they learn from.
+// The steps of bascule-train, by its metrics and its page: which overlap, where their time goes, and what they learn
+// from.
 #include <algorithm>
 #include <csignal>
 #include <thread>
@@ -13,8 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// Two of six requests are under way at a time: those of the next step follow while one of a step is left. An answer may
-// come before the stream has asked on, so not every step need overlap (rollout_stream_test.cpp waits for it).
+// Two of six requests are in flight at a time; the next step's follow while one of a step is left. An answer may come
+// before the stream requests more, so not every step must overlap (rollout_stream_test.cpp waits for it).
 TEST_F(Train, StepsOverlapAsFarAsTheirStalenessAllows) {
   Program only = engine("engine-0", "0", {"--max-batch", "8"});
   Program train = trainer(
@@ -105,7 +105,7 @@ TEST_F(Train, FlatGroupsGiveWayToThoseOfFurtherProblems) {
   int flat = 0;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     EXPECT_EQ(lines[i]["groups"], 8);
-    EXPECT_EQ(lines[i]["replaced_groups"], lines[i]["flat_groups"]) << "eight times suffice";
+    EXPECT_EQ(lines[i]["replaced_groups"], lines[i]["flat_groups"]) << "eight rounds suffice";
     EXPECT_EQ(lines[i]["updates"], 2);
     EXPECT_LE(lines[i]["rewards"]["overlong"], 0);
     flat += lines[i]["flat_groups"].get<int>();
@@ -113,7 +113,7 @@ TEST_F(Train, FlatGroupsGiveWayToThoseOfFurtherProblems) {
   EXPECT_GT(flat, 0);
 }
 
-// It is evicted meanwhile, and answers what waits there with the version that it had.
+// The engine is evicted meanwhile, and answers waiting requests with its old version.
 TEST_F(Train, GoesOnWhenTheOnlyEngineStoodStill) {
   Program only = engine("engine-0");
   Program train = trainer(url_of(only), "out",

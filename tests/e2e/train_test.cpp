@@ -29,7 +29,7 @@ TEST_F(Train, GoesOnWhenAnEngineIsKilledAndServesItAgainWhenItIsBack) {
 
   second.kill();
   const std::size_t lost_at = metrics("out").size();
-  ASSERT_TRUE(eventually([&] { return metrics("out").size() > lost_at + 2; }, 60s)) << "goes on with one engine\n"
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > lost_at + 2; }, 60s)) << "continues with one engine\n"
                                                                                     << train.output();
   const std::vector<std::uint64_t> before = versions_of(metrics("out"), url);
   ASSERT_FALSE(before.empty());
@@ -37,7 +37,7 @@ TEST_F(Train, GoesOnWhenAnEngineIsKilledAndServesItAgainWhenItIsBack) {
   second = engine("engine-1", url.substr(url.rfind(':') + 1));
   const auto serves_again = [&] { return versions_of(metrics("out"), url).size() > before.size() + 2; };
   ASSERT_TRUE(eventually(serves_again, 60s)) << train.output() << second.output();
-  EXPECT_GT(versions_of(metrics("out"), url).back(), before.back()) << "the newest, not what it had";
+  EXPECT_GT(versions_of(metrics("out"), url).back(), before.back()) << "the newest, not its old one";
 
   train.signal(SIGTERM);
   EXPECT_EQ(train.wait(60s), 0) << train.output();
@@ -72,7 +72,7 @@ TEST_F(Train, TopPAndTopKCutRolloutsAndNotEvaluations) {
   EXPECT_GT(reward("top-k", "--top-k", "2"), 0.6) << "its rival is eight times less likely";
 }
 
-// Problems of files, some of them token ids (1+1= is 0 1 10 0 1 11), and the example of a reward of one's own.
+// Problems of files, some of them token ids (1+1= is 0 1 10 0 1 11), and the example of a user's reward.
 TEST_F(Train, LearnsFromFilesByAProgramsReward) {
   std::ofstream data(folder_ / "data.jsonl"), eval(folder_ / "eval.jsonl");
   for (int i = 0; i < 9; ++i) data << R"({"sum": "0)" << i << R"(+01=", "result": ")" << i + 1 << "0\"}\n";
@@ -112,7 +112,7 @@ TEST_F(Train, EndsAfterStepsWithoutFiniteGradientsWithACheckpointOfItsLastWeight
                            "--eval-every", "0", "--max-bad-steps", "3"});
   EXPECT_EQ(train.wait(90s), 1) << train.output();
   EXPECT_THAT(train.output(), HasSubstr("steps 1 to 3: expected a finite loss and finite gradients, found none; the "
-                                        "weights are those of step 0"));
+                                        "weights are still from step 0"));
   EXPECT_THAT(train.output(), HasSubstr("skipped 1 updates"));
   const std::vector<nlohmann::json> lines = metrics("out");
   ASSERT_EQ(lines.size(), 4);
@@ -171,7 +171,7 @@ TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {
   const std::vector<nlohmann::json> first = metrics("first"), second = metrics("second");
   ASSERT_EQ(first.size(), 3);
   ASSERT_EQ(second.size(), 3);
-  EXPECT_GT(second.front()["version"], first.back()["version"]) << "versions only grow, over runs too";
+  EXPECT_GT(second.front()["version"], first.back()["version"]) << "versions only grow, even over runs";
   EXPECT_GE(versions_of(second, url).front(), second.front()["version"]) << "generated with the second run's weights";
 }
 
@@ -187,7 +187,7 @@ TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
   for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return sleeps(url); }, 60s)) << train.output();
   ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 60s)) << train.output();
 
-  // The last one to be put to sleep: the trainer is about to train, and its send will be the next to need an engine.
+  // This engine is put to sleep last: then the trainer trains, and its next need of an engine is its send.
   ASSERT_TRUE(eventually([&] { return sleeps(urls[1]); }, 60s)) << train.output();
   first.kill();
   EXPECT_EQ(train.wait(60s), 1) << train.output();
@@ -198,7 +198,7 @@ TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
     if (entry.is_directory())
       saved.push_back(nlohmann::json::parse(std::ifstream(entry.path() / "trainer_state.json")));
   ASSERT_EQ(saved.size(), 1) << train.output();
-  EXPECT_EQ(saved[0]["step"], saved[0]["optimizer_steps"]) << "the number of the weights that it holds";
+  EXPECT_EQ(saved[0]["step"], saved[0]["optimizer_steps"]) << "the step of its weights";
 }
 
 TEST_F(Train, SighupEndsItLikeSigtermAndALogThatNobodyReadsDoesNot) {
@@ -214,7 +214,7 @@ TEST_F(Train, SighupEndsItLikeSigtermAndALogThatNobodyReadsDoesNot) {
   ASSERT_TRUE(train.running());
   train.signal(SIGHUP);
   std::this_thread::sleep_for(100ms);
-  train.signal(SIGHUP);  // a terminal that closes tells its script, too, which passes it on
+  train.signal(SIGHUP);  // a closing terminal also signals its script, which passes it on
   EXPECT_EQ(train.wait(60s), 0);
   const std::string last = "step_" + std::to_string(metrics("out").back()["step"].get<int>());
   EXPECT_TRUE(fs::exists(folder_ / "out" / last / "model.safetensors")) << "a checkpoint";
@@ -297,7 +297,7 @@ TEST_F(Train, QuotesEachEngineThatDoesNotJoin) {
   EXPECT_THAT(train.output(), HasSubstr("engine " + url + " says HTTP 503: joining, no sender has been at " +
                                         (folder_ / "typo").string()));
   EXPECT_THAT(train.output(), HasSubstr("; engine " + nobody + " says "));
-  EXPECT_FALSE(fs::exists(folder_ / "out")) << "of a run that never started nothing stays";
+  EXPECT_FALSE(fs::exists(folder_ / "out")) << "a run that never started leaves nothing";
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {

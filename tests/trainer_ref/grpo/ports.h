@@ -1,4 +1,4 @@
-// Servers of the tests' own, on ports of this machine.
+// The tests' own servers, on ports of this machine.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 
 namespace bascule::test {
 
-// A port of this machine where nobody listens: bound here, and never listened on.
+// A port of this machine where no process listens: bound here, but never listened on.
 class ClosedPort {
  public:
   ClosedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -34,13 +34,13 @@ class ClosedPort {
   UniqueFd fd_;
 };
 
-// One that takes every connection and answers none.
+// A server that accepts every connection and answers none.
 class SilentPort : public ClosedPort {
  public:
   SilentPort() { EXPECT_EQ(::listen(fd_.get(), SOMAXCONN), 0); }
 };
 
-// An engine that dies of its first request: it breaks that connection, and refuses all others.
+// An engine that dies from its first request: it breaks that connection, and refuses all others.
 class BreakingPort : public SilentPort {
  public:
   BreakingPort() : thread_([this] { break_one(); }) {}
@@ -59,15 +59,15 @@ class BreakingPort : public SilentPort {
   const std::jthread thread_;
 };
 
-// A server with a thread for each connection: it answers GETs with 200 and what `told` holds for their path, and the
-// others with what `complete` says to their bodies.
+// A server with a thread per connection. It answers a GET with 200 and the entry of `told` for its path, and other
+// requests with the result of `complete` for their body.
 class AnsweringPort : public SilentPort {
  public:
   struct Answer {
     int status = 200;
     std::string body;
   };
-  // `key`: that clients must give; empty: none.
+  // `key`: the key that clients must give; empty: none.
   explicit AnsweringPort(std::function<Answer(const std::string& body)> complete,
                          std::map<std::string, std::string> told = {}, std::string key = "")
       : complete_(std::move(complete)), told_(std::move(told)), key_(std::move(key)), thread_([this] { serve(); }) {}
@@ -86,7 +86,7 @@ class AnsweringPort : public SilentPort {
       });
     }
   }
-  // False: the client has gone.
+  // Returns false if the client has gone.
   bool take_request(int client, std::string& text) const {
     const std::string length = "Content-Length: ", end = "\r\n\r\n";
     while (true) {

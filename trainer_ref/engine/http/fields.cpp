@@ -10,7 +10,7 @@ std::string shown(const nlohmann::json& value) {
   constexpr std::size_t kMost = 60;
   if (text.size() <= kMost) return text;
   std::size_t end = kMost;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // no cut characters
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // does not cut a character
   return text.substr(0, end) + "…";
 }
 

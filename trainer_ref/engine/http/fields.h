@@ -22,7 +22,7 @@ class Fields {
  public:
   using Json = nlohmann::json;
 
-  explicit Fields(const Json& object) : object_(object) {}  // which outlives this
+  explicit Fields(const Json& object) : object_(object) {}  // `object` must outlive this
 
   absl::Status status;  // INVALID_ARGUMENT: "FIELD: expected ..., found ..."
 
@@ -44,13 +44,13 @@ class Fields {
 
   // Fields of other servers that have no effect at one of these values; any other value is refused.
   void neutral(const char* field, const std::vector<Json>& values);
-  // Fields that change nothing here, whatever their value.
+  // Fields that have no effect here at any value.
   void accept(std::span<const char* const> fields);
 
   void refuse(std::string_view field, const Json& found, std::string_view expected);
   void refuse(absl::Status why);
 
-  // Fields that were never read, because they are unknown here.
+  // Returns the fields that were never read, because they are unknown here.
   std::vector<std::string> unread() const;
 
  private:

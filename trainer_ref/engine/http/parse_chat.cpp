@@ -13,17 +13,17 @@ namespace {
 using nlohmann::json;
 using Ordered = ChatTemplate::Json;  // the order of a tool's keys shows in the text
 
-// Shown in an error's text.
+// Formats a value for an error's text.
 std::string shown(const Ordered& value) { return ref::shown(json::parse(value.dump())); }
 
-// An assistant's message that calls tools may say nothing besides.
+// An assistant's message that calls tools may have no content.
 bool calls_tools(const Ordered& message) {
   const auto calls = message.find("tool_calls");
   return message["role"] == "assistant" && calls != message.end() && calls->is_array() && !calls->empty();
 }
 
-// OpenAI's parts of a message, as templates of text models want them: one text, a line a part. Templates write nothing
-// for what is neither a text nor parts, so that is refused here.
+// Joins OpenAI's message parts to one text, with one line per part, as templates of text models expect. Refuses other
+// content, for which templates would write nothing.
 absl::Status read_content(Ordered& message, std::size_t index) {
   const auto refused = [index](const Ordered& found) {
     return invalid_argument("messages[", index, "].content: expected a text, or parts as {\"type\": \"text\", ",
@@ -46,7 +46,7 @@ absl::Status read_content(Ordered& message, std::size_t index) {
   return absl::OkStatus();
 }
 
-// OpenAI sends a call's arguments as JSON in a text; templates want the object.
+// OpenAI sends a call's arguments as JSON in a string; templates expect the object.
 absl::Status open_arguments(Ordered& message, std::size_t index) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return absl::OkStatus();
@@ -73,7 +73,7 @@ absl::Status prepare(Ordered& messages) {
   return absl::OkStatus();
 }
 
-// The text up to the end of the last message's content: the model goes on with that message.
+// Cuts the text at the end of the last message's content, so that the model continues this message.
 absl::StatusOr<std::string> cut_behind_last(std::string text, const Ordered& messages) {
   const auto content = messages.back().find("content");
   const bool is_text = content != messages.back().end() && content->is_string();
@@ -92,7 +92,7 @@ absl::StatusOr<std::string> cut_behind_last(std::string text, const Ordered& mes
   return text;
 }
 
-// The default, unless a max of either name is given: whatever fits after the prompt.
+// Without max_tokens or max_completion_tokens, the default is everything that fits after the prompt.
 absl::Status read_max_tokens(Fields& fields, const ModelCard& card, CompletionRequest& request) {
   const auto length = static_cast<std::int64_t>(request.prompts.front().size());
   std::int64_t asked = 0;
@@ -112,7 +112,7 @@ std::optional<std::int64_t> read_chat_logprobs(Fields& fields) {
   fields.boolean("logprobs", logprobs);
   std::int64_t top = 0;
   fields.integer("top_logprobs", top, std::int64_t{0}, kMostTopLogprobs);
-  if (top > 0 && !logprobs) fields.refuse(invalid_argument("top_logprobs: expected \"logprobs\": true beside it"));
+  if (top > 0 && !logprobs) fields.refuse(invalid_argument("top_logprobs: expected also \"logprobs\": true"));
   return logprobs ? std::optional(top) : std::nullopt;
 }
 
@@ -131,8 +131,8 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   fields.neutral("tool_choice", {"auto", "none"});
   BASCULE_TRY(fields.status);
   if (continue_final_message && add_generation_prompt && fields.find("add_generation_prompt") != nullptr)
-    return invalid_argument("continue_final_message: expected \"add_generation_prompt\": false beside it, found true");
-  Ordered request = Ordered::parse(text);  // it was parsed before: depth and keys are sound
+    return invalid_argument("continue_final_message: expected also \"add_generation_prompt\": false, found true");
+  Ordered request = Ordered::parse(text);  // already checked by the first parse
   Ordered messages = request.value("messages", Ordered());
   if (!messages.is_array() || messages.empty())
     return invalid_argument("messages: expected a list of one message or more, found ", shown(messages));
@@ -150,7 +150,7 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   if (continue_final_message) rendered = cut_behind_last(*std::move(rendered), messages);
   BASCULE_TRY(rendered.status());
   BASCULE_ASSIGN(std::vector<std::int64_t> tokens, encode(*rendered, add_special_tokens, card, "messages"));
-  if (tokens.empty()) return invalid_argument("messages: the model's chat template makes no text of them");
+  if (tokens.empty()) return invalid_argument("messages: the model's chat template writes no text for them");
   return tokens;
 }
 

@@ -49,7 +49,7 @@ absl::Status read_prompts(Fields& fields, const ModelCard& card, CompletionReque
   return absl::OkStatus();
 }
 
-// A number of likeliest tokens; 0 tells of the sampled one alone. True is 0.
+// The number of likeliest tokens; 0 returns only the sampled one. True means 0.
 std::optional<std::int64_t> read_completion_logprobs(Fields& fields) {
   const json* given = fields.find("logprobs");
   if (given == nullptr || *given == false) return std::nullopt;
@@ -70,7 +70,7 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCa
   fields.boolean("echo", request.answer.echo);
   request.answer.logprobs = read_completion_logprobs(fields);
   fields.neutral("suffix", {""});
-  // Without a token to generate, the answer is of the prompt.
+  // Without a token to generate, the answer is about the prompt.
   const std::int64_t least = request.answer.echo || request.answer.prompt_logprobs ? 0 : 1;
   fields.integer("max_tokens", request.completion.max_tokens, least, card.max_model_len);
   BASCULE_TRY(fields.status);

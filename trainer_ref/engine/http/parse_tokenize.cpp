@@ -21,7 +21,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view text, const Mode
   BASCULE_TRY(fields.status);
   if (prompt == nullptr) {
     if (fields.find("messages") == nullptr)
-      return invalid_argument("prompt is missing: give a text, or messages in its place");
+      return invalid_argument("prompt is missing: give a text, or messages instead");
     BASCULE_ASSIGN(request.tokens, read_messages(text, fields, card, add_special_tokens));
   } else {
     if (!prompt->is_string()) return invalid_argument("prompt: expected a text, found ", shown(*prompt));

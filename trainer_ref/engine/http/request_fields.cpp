@@ -19,7 +19,7 @@ using nlohmann::json;
 // Prompt tokens of a request whose likelihood is told, times the tokens told of at each: what the answer holds of them.
 constexpr std::int64_t kMostPromptScores = 1 << 20;
 
-// Of OpenAI and vLLM: they change nothing here.
+// Fields of OpenAI and vLLM that have no effect here.
 constexpr std::array<const char*, 14> kHarmless{"user",
                                                 "metadata",
                                                 "store",
@@ -54,12 +54,12 @@ void read_neutral_fields(Fields& fields, std::int64_t n) {
 void read_sampling(Fields& fields, SamplingParams& sampling) {
   fields.number("temperature", sampling.temperature, 0, 100);
   fields.integer("top_k", sampling.top_k, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max());
-  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1 as vLLM has it: all tokens
+  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1, as in vLLM: all tokens
   fields.number("top_p", sampling.top_p, 0, 1);
   fields.number("min_p", sampling.min_p, 0, 1);
   if (const json* seed = fields.find("seed");
       seed != nullptr && seed->is_number_integer() && !seed->is_number_unsigned())
-    sampling.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());  // OpenAI's are signed
+    sampling.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());  // OpenAI's seeds are signed
   else
     fields.integer("seed", sampling.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
 }
@@ -73,7 +73,7 @@ void read_logprobs_mode(Fields& fields, const ModelCard& card, SamplingParams& s
   } else if (*mode == "processed" || *mode == "processed_logprobs") {
     sampling.logprobs = LogprobsMode::kProcessed;
   } else {
-    fields.refuse("logprobs_mode", *mode, "\"raw\" (of the logits) or \"processed\" (under the temperature)");
+    fields.refuse("logprobs_mode", *mode, "\"raw\" (of the logits) or \"processed\" (at the temperature)");
   }
 }
 
@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add
   if (!tokens.ok()) return annotate(tokens.status(), where);
   for (const std::int64_t id : *tokens)
     if (id >= card.vocab_size)
-      return invalid_argument(where, ": its text has token ", id, " of the tokenizer, and the model's end at ",
+      return invalid_argument(where, ": its text has the tokenizer's token ", id, ", and the model's tokens end at ",
                               card.vocab_size - 1, "; leave out the text of that token");
   return tokens;
 }
@@ -176,7 +176,7 @@ void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& reque
   fields.integer("prompt_logprobs", prompt_logprobs, std::int64_t{0}, kMostTopLogprobs);
   if (prompt_logprobs >= 0) {
     if (answer.stream)
-      fields.refuse(invalid_argument("prompt_logprobs: not in a stream; leave out \"stream\", or ask with \"echo\""));
+      fields.refuse(invalid_argument("prompt_logprobs: not in a stream; leave out \"stream\", or use \"echo\""));
     answer.prompt_logprobs = true;
     request.completion.prompt_logprobs = prompt_logprobs;
   }
@@ -197,7 +197,7 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       scores += static_cast<std::int64_t>(prompt.size()) * (1 + *completion.prompt_logprobs);
     if (scores > kMostPromptScores)
       return invalid_argument("the log-probabilities of these prompts are ", scores, ": expected at most ",
-                              kMostPromptScores, " in a request; send fewer prompts, or ask for fewer tokens at each");
+                              kMostPromptScores, " in a request; send fewer prompts, or request fewer tokens at each");
   }
   if (answer.logprobs) completion.sampling.top_logprobs = *answer.logprobs;
   answer.n = completion.n;
@@ -213,7 +213,7 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       };
       auto watch =
           std::make_shared<Watch>(Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false)});
-      if (echo)  // as the answer reads: a text's first token may read otherwise than one after others
+      if (echo)  // as in the answer: the first token of a text may decode differently
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
         watch->stop.push(watch->text.push(token));

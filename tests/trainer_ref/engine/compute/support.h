@@ -18,7 +18,7 @@
 
 namespace bascule::ref {
 
-// Tests run side by side: LibTorch's threads would only wait for each other.
+// Tests run in parallel, so LibTorch's threads would only wait for each other.
 inline ModelConfig one_thread(ModelConfig config) {
   at::set_num_threads(1);
   return config;
@@ -38,7 +38,7 @@ inline std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t
   return tokens;
 }
 
-// Prompts from one token to several blocks, of all the lengths that padding and chunks can meet.
+// Prompts from one token to several blocks, of all lengths that matter to padding and chunks.
 inline std::vector<TestRequest> mixed_requests(std::int64_t vocabulary) {
   std::mt19937 random(11);
   std::vector<TestRequest> requests;
@@ -49,7 +49,7 @@ inline std::vector<TestRequest> mixed_requests(std::int64_t vocabulary) {
   return requests;
 }
 
-// Where a TestEngine computes, and with which weights: the checkpoint's own on the CPU unless said.
+// A TestEngine's device and weights; by default the checkpoint's on the CPU.
 struct TestPlace {
   Place place{};
   std::unique_ptr<GraphRecorder> recorder{};
@@ -76,7 +76,7 @@ class TestEngine {
                 where.weights ? std::move(where.weights)
                               : *ServedWeights::from_checkpoint(folder_, config_, dtype, where.place)) {}
 
-  // All at once; the completions in the order asked for, the samples of one prompt side by side.
+  // Runs all requests at once. Returns the completions in their order, with the samples of one prompt side by side.
   Scheduler::Sequences run(const std::vector<TestRequest>& requests) {
     for (std::size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
     Scheduler::Sequences ended;

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-// The plainest generation that there is: the whole sequence through the decoder for each token, no cache.
+// The simplest generation: the whole sequence goes through the decoder for each token, without a cache.
 std::vector<std::int64_t> generate_without_cache(const Decoder& decoder, std::vector<std::int64_t> tokens,
                                                  std::int64_t count) {
   const c10::InferenceMode no_gradients;
@@ -98,7 +98,7 @@ TEST(TorchRunner, LogprobsAreThoseOfALogSoftmax) {
   }
 }
 
-// Whatever was computed before, in pieces or at once, beside others or not.
+// Results do not depend on what was computed before, in pieces or at once, beside others or not.
 TEST(TorchRunner, ScoresEveryTokenOfAPromptAsALogSoftmaxDoes) {
   TestEngine engine("qwen2", 64, {.max_batch = 8, .max_step_tokens = 20});
   std::mt19937 random(5);
@@ -259,7 +259,7 @@ TEST(ServedWeights, APoisonedFlipIsNotServed) {
       poisoned{.epoch = 1, .version = 4, .slot = {}, .poisoned = true};
   ReceiverStatus status{.state = ReceiverState::kServing, .attached = true, .epoch = 1, .version = 4, .error = {}};
   EXPECT_TRUE(served_by(sound, status, {}).ready);
-  EXPECT_FALSE(served_by(poisoned, status, {}).ready) << "whatever the status says still";
+  EXPECT_FALSE(served_by(poisoned, status, {}).ready) << "although the status still says so";
   EXPECT_FALSE(served_by(poisoned, status, {}).error.ok());
   status.error = absl::FailedPreconditionError("the copy was torn");
   EXPECT_EQ(served_by(poisoned, status, {}).error, status.error);

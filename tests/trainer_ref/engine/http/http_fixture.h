@@ -26,10 +26,10 @@
 
 namespace bascule::ref {
 
-// A connection whose every byte is the test's.
+// A connection on which the test controls every byte.
 class RawConnection {
  public:
-  // `receive_bytes`: of the system's buffer; 0: its default.
+  // `receive_bytes`: the size of the system's buffer; 0: the default.
   explicit RawConnection(const std::string& url, int receive_bytes = 0) {
     const int port = std::stoi(url.substr(url.rfind(':') + 1));
     socket_.open(boost::asio::ip::tcp::v4());
@@ -41,7 +41,7 @@ class RawConnection {
     boost::asio::write(socket_, boost::asio::buffer(text), error);
     return error;
   }
-  // One header, and what came with it.
+  // Returns one header, and what came with it.
   std::string read_header() {
     std::string text;
     boost::asio::read_until(socket_, boost::asio::dynamic_buffer(text), "\r\n\r\n");

@@ -79,7 +79,7 @@ TEST_F(HttpServerTest, AClientThatShutsItsSendingSideInAStreamReadsItToTheEnd) {
   EXPECT_THAT(client.read_to_end(), HasSubstr("data: [DONE]"));
 }
 
-// It can skip no interim answer, so it cannot be told from one that is gone.
+// This client cannot skip an interim answer, so it cannot be distinguished from one that is gone.
 TEST_F(HttpServerTest, OfHttp10AClientThatShutsItsSendingSideHasHungUp) {
   start();
   runner_->open(false);
@@ -159,7 +159,7 @@ TEST_F(HttpServerTest, AnswersOthersWhileACommitLasts) {
   EXPECT_EQ(other.get(server_->url() + "/v1/models", absl::Seconds(60))->status, 200);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(400));
   written.set_value();
-  EXPECT_THAT(health.get()->body, HasSubstr(R"("version":2)")) << "it was asked during the commit";
+  EXPECT_THAT(health.get()->body, HasSubstr(R"("version":2)")) << "the request came during the commit";
 }
 
 TEST_F(HttpServerTest, SaysWhatItServedWhereACommitLastsLonger) {

@@ -1,4 +1,5 @@
-// Answers as Server-Sent Events over real sockets, and what else clients of OpenAI's and vLLM's servers expect.
+// Answers as Server-Sent Events over real sockets, and other behaviour that clients of OpenAI's and vLLM's servers
+// expect.
 #include "http_fixture.h"
 
 namespace bascule::ref {
@@ -49,7 +50,7 @@ TEST_F(HttpStreamTest, TokensComeAsTheyAreGeneratedOfSeveralChoices) {
   for (std::size_t i = 0; i + 1 < events.size(); ++i) {
     const json choice = json::parse(events[i])["choices"][0];
     for (const json& id : choice["token_ids"]) tokens[choice["index"]].push_back(id);
-    EXPECT_FALSE(finished.contains(choice["index"])) << "nothing comes after its end";
+    EXPECT_FALSE(finished.contains(choice["index"])) << "nothing follows its end";
     if (!choice["finish_reason"].is_null()) finished[choice["index"]] = choice["finish_reason"];
   }
   for (std::uint64_t choice = 0; choice < 4; ++choice) {

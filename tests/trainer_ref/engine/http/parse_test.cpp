@@ -1,4 +1,4 @@
-// What requests are read as.
+// Parsing of requests.
 #include <bascule/trainer_ref/engine/http/api_request.h>
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST(ParseCompletion, TextWithATokenBeyondTheModelsIsRefused) {
   ModelCard small = card();
   small.vocab_size = 70;
   EXPECT_THAT(refusal(R"({"prompt": ["AB", "AG"]})", small),
-              HasSubstr("its text has token 71 of the tokenizer, and the model's end at 69"));
+              HasSubstr("its text has the tokenizer's token 71, and the model's tokens end at 69"));
 }
 
 TEST(ParseCompletion, ReadsEveryField) {
@@ -81,7 +81,7 @@ TEST(ParseCompletion, ReadsEveryFieldOfTheAnswer) {
   EXPECT_EQ(request->completion.sampling.min_p, 0.2);
   EXPECT_EQ(request->completion.sampling.top_k, 0);
   EXPECT_EQ(request->completion.sampling.top_logprobs, 3);
-  EXPECT_EQ(request->completion.prompt_logprobs, 3) << "what echo tells of";
+  EXPECT_EQ(request->completion.prompt_logprobs, 3) << "which echo returns";
   EXPECT_EQ(request->completion.max_tokens, 0);
   EXPECT_THAT(request->ignored, ElementsAre());
 }

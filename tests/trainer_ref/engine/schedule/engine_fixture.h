@@ -22,7 +22,7 @@ inline CompletionRequest request_of(std::vector<std::int64_t> prompt, std::int64
   return request;
 }
 
-// Whether the runner runs ahead changes nothing that a client sees.
+// Clients see the same whether or not the runner runs ahead.
 inline std::string name_of_ahead(const ::testing::TestParamInfo<SimulatedRunner::Ahead>& info) {
   return info.param == SimulatedRunner::Ahead::kYes ? "Ahead" : "StepByStep";
 }

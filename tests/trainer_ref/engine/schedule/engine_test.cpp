@@ -42,7 +42,7 @@ TEST_P(EngineTest, AnswersManyRequestsEachAsIfAlone) {
 TEST_P(EngineTest, AnIdleEngineCommitsAtOnce) {
   start();
   serve(1);
-  serve(2);  // waits for the flip, which only wake() can cause so soon
+  serve(2);  // waits for the flip, which comes this early only by wake()
   EXPECT_EQ(engine_->stats().served.version, 2U);
 }
 
@@ -258,7 +258,7 @@ TEST_P(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(status.message(), HasSubstr("the copy was torn"));
   }
-  EXPECT_TRUE(asleep.get().ok()) << "nothing is left that it would wait for";
+  EXPECT_TRUE(asleep.get().ok()) << "there is nothing left to wait for";
   EXPECT_TRUE(wake_up().get().ok());
   EXPECT_EQ(engine_->stats().blocks_used, 0U);
   serve(2);

@@ -37,7 +37,7 @@ TEST(Sampler, ATemperatureOfNextToNothingIsGreedy) {
     EXPECT_EQ(drawn->token, 2);
     EXPECT_EQ(drawn->logprob, sample(kLogits, {.temperature = 0}, 0.99)->logprob);
   }
-  EXPECT_EQ(sample(kLogits, {.temperature = 1e-6}, 0.99)->token, 2) << "the least that is drawn at";
+  EXPECT_EQ(sample(kLogits, {.temperature = 1e-6}, 0.99)->token, 2) << "the least temperature for sampling";
 }
 
 TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
@@ -105,7 +105,7 @@ TEST(Sampler, MinPCutsBeforeTopKAndTopP) {
   // Token 2 alone has two thirds of the rest; of all tokens, it would take 1 and 2.
   EXPECT_THAT(frequencies({.top_p = 0.66, .min_p = 0.49}, 4000), near({0, 0, 1, 0}));
   EXPECT_THAT(frequencies({.top_k = 3, .min_p = 0.49}, 40000), near({0, 1 / 3.0, 2 / 3.0, 0}));
-  // min_p applies to the probabilities under the temperature: 1/22, 4/22, 16/22, 1/22.
+  // min_p applies to the probabilities at the temperature: 1/22, 4/22, 16/22, 1/22.
   EXPECT_THAT(frequencies({.temperature = 0.5, .min_p = 0.26}, 4000), near({0, 0, 1, 0}));
 }
 
@@ -128,7 +128,7 @@ TEST(Sampler, LogprobsAreRawOrUnderTheTemperatureWhateverIsCut) {
 TEST(Sampler, ScoresATokenWithItsRank) {
   const Sample score = *ref::score(kLogits, 3, {.temperature = 0.5, .logprobs = LogprobsMode::kRaw}, 1);
   EXPECT_EQ(score.token, 3);
-  EXPECT_EQ(score.rank, 3) << "as the token 0, which is as likely";
+  EXPECT_EQ(score.rank, 3) << "like token 0, which is as likely";
   EXPECT_NEAR(score.logprob, std::log(0.125), 1e-6);
   ASSERT_EQ(score.top.size(), 1U);
   EXPECT_EQ(score.top[0].token, 2);

@@ -168,7 +168,7 @@ class SimulatedRunner final : public Runner {
   Served served_, committed_;
   std::function<void()> acked_;
   std::int64_t breaking_ = -1, breaking_behind_ = -1;
-  int allowed_ = 0;  // 0: as many as come
+  int allowed_ = 0;  // 0: any number
   int looks_ = 0, ran_ahead_ = 0;
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;

@@ -73,7 +73,7 @@ TEST_F(DataFile, Gsm8kIsReadAsItIs) {
   EXPECT_EQ(problem(R"({"question": "How many?", "answer": "5"})").answer, "5");
   EXPECT_THAT(refusal(line + "\n" + R"({"question": "a", "answer": "so\n#### "})" + "\n"),
               HasSubstr("line 2: expected the answer after the last ####, found nothing"));
-  EXPECT_EQ(problem(R"({"prompt": "a", "answer": "x #### 5"})").answer, "x #### 5") << "that layout alone";
+  EXPECT_EQ(problem(R"({"prompt": "a", "answer": "x #### 5"})").answer, "x #### 5") << "only in that layout";
 }
 
 TEST_F(DataFile, APromptMayBeMessages) {
@@ -86,7 +86,7 @@ TEST_F(DataFile, APromptMayBeMessages) {
     EXPECT_EQ(chat.columns, (nlohmann::json{{"level", 3}}));
   }
   const Problem text = problem(R"({"prompt": "a", "answer": "4", "messages": 5})");
-  EXPECT_TRUE(text.messages.is_null()) << "beside a prompt it is a column like any other";
+  EXPECT_TRUE(text.messages.is_null()) << "besides a prompt it is a column like any other";
   EXPECT_EQ(text.columns, (nlohmann::json{{"messages", 5}}));
 }
 

@@ -24,7 +24,7 @@ class Prompt : public ::testing::Test {
   PromptWriter writer(const std::string& text, ChatOptions options = {}) const {
     return PromptWriter(tokenizer_, *ChatTemplate::parse(text), std::move(options));
   }
-  // What the prompt says.
+  // The prompt's text.
   std::string text(const PromptWriter& writer, const Problem& problem) const {
     const auto tokens = writer.tokens_of(problem);
     EXPECT_THAT(tokens, IsOk());

@@ -24,7 +24,7 @@ TEST(Arithmetic, WritesOperandsWithTwoDigitsAndTheSumInReverse) {
       EXPECT_EQ(std::stoi(std::string{problem.answer[1], problem.answer[0]}), sum) << problem.prompt;
       prompts.insert(problem.prompt);
     }
-  EXPECT_EQ(prompts.size(), 2500) << "no problem stands twice, none on both sides";
+  EXPECT_EQ(prompts.size(), 2500) << "no problem occurs twice, or on both sides";
 }
 
 TEST(Arithmetic, RefusesSumsOfThreeDigits) {
@@ -67,7 +67,7 @@ TEST(PromptOrder, AsksEveryProblemOnceAPass) {
   EXPECT_THAT(std::vector<std::size_t>(asked.begin() + 10, asked.end()), ::testing::UnorderedElementsAreArray(all));
   EXPECT_NE(std::vector<std::size_t>(asked.begin(), asked.begin() + 10),
             std::vector<std::size_t>(asked.begin() + 10, asked.end()))
-      << "each pass has an order of its own";
+      << "each pass has its own order";
 }
 
 TEST(PromptOrder, IsAFunctionOfSeedAndStep) {

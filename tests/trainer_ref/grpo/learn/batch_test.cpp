@@ -23,7 +23,7 @@ TEST(Batch, PacksRowsWithoutPadding) {
   EXPECT_THAT(values<std::int32_t>(batch.rows.device_starts), ElementsAre(0, 5, 12, 14));
   EXPECT_EQ(batch.rows.longest, 7);
   EXPECT_THAT(values<std::int64_t>(batch.sources), ElementsAre(2, 3, 7, 8, 9, 10, 12))
-      << "the token before each target";
+      << "the token that precedes each target";
   EXPECT_THAT(values<std::int64_t>(batch.targets), ElementsAre(5, 6, 7, 8, 9, 10, 2));
   EXPECT_THAT(values<std::int64_t>(batch.row_of), ElementsAre(0, 0, 1, 1, 1, 1, 2));
   EXPECT_THAT(values<float>(batch.completion_tokens), ElementsAre(2, 4, 1));
@@ -47,7 +47,7 @@ TEST(Batch, MicroBatchesEndByRowsOrByTokens) {
   EXPECT_THAT(sizes(3, 0), ElementsAre(3, 1));
   EXPECT_THAT(sizes(64, 12), ElementsAre(2, 2));
   EXPECT_THAT(sizes(64, 9), ElementsAre(1, 2, 1));
-  EXPECT_THAT(sizes(64, 4), ElementsAre(1, 1, 1, 1)) << "two are longer, and alone";
+  EXPECT_THAT(sizes(64, 4), ElementsAre(1, 1, 1, 1)) << "longer ones are alone";
   EXPECT_THAT(sizes(1, 12), ElementsAre(1, 1, 1, 1));
 }
 

@@ -1,4 +1,4 @@
-// Counts the bytes of host tensors while it lives: how many there are, and the most there were.
+// Counts the bytes of host tensors while it exists: the current number and the peak.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -14,7 +14,7 @@ namespace bascule::ref {
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
-  // Tensors that were made meanwhile must be gone.
+  // Tensors that were made meanwhile must have been freed.
   ~CountingAllocator() override { c10::SetCPUAllocator(before_, kPriority); }
 
   std::int64_t peak() const { return peak_; }

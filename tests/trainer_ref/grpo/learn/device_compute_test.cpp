@@ -1,4 +1,4 @@
-// How the trainer computes on a GPU in bfloat16, beside float32; and the memory that it takes there.
+// Compares the trainer's computation on a GPU in bfloat16 with float32, and measures its memory there.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "support.h"
@@ -18,7 +18,7 @@ class ComputeOnGpu : public ::testing::Test {
   at::Device gpu_ = at::kCPU;
 };
 
-// Query, key and value with their gradients, of attention with grouped heads over rows of uneven lengths.
+// Query, key and value of attention, with their gradients, with grouped heads and rows of uneven lengths.
 std::vector<at::Tensor> attended(const PackedRows& rows, const std::vector<at::Tensor>& inputs, at::ScalarType type) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.to(type).detach().requires_grad_());

@@ -1,4 +1,4 @@
-// The policy, its optimizer and its checkpoints on a GPU, beside the same on the CPU.
+// Compares the policy, its optimizer and its checkpoints on a GPU with the same on the CPU.
 #include "support.h"
 #include "support/devices/torch_gpu.h"
 
@@ -18,7 +18,7 @@ TEST_F(OnGpu, AnUpdateIsTheCpusToRounding) {
   const Sampled sampled;
   const UpdateOptions options{.loss = {.kind = LossKind::kDapo, .beta = 0.1}, .num_iterations = 3, .micro_batch = 2};
   std::vector<UpdateStatistics> found;
-  std::vector<at::Tensor> log_probs;  // of each row's tokens, by the weights after the update
+  std::vector<at::Tensor> log_probs;  // of each row's tokens, with the weights after the update
   for (const at::Device device : {at::Device(at::kCPU), gpu_}) {
     const Policy start = policy(device), trained = policy(device);
     Optimizer optimizer(trained.weights(), {.learning_rate = 1e-3});
@@ -28,7 +28,7 @@ TEST_F(OnGpu, AnUpdateIsTheCpusToRounding) {
     ASSERT_GT(distance(start, trained), 1e-4);
     log_probs.push_back(trained.log_probs(make_batch(sampled.rows(), device), 1).detach().to(at::kCPU));
   }
-  // Not closer: AdamW's first steps follow the sign of each gradient, also of one that is nearly 0.
+  // Not closer, since AdamW's first steps follow the sign of each gradient, even if it is nearly 0.
   EXPECT_NEAR(found[1].loss, found[0].loss, 1e-4);
   EXPECT_NEAR(found[1].kl, found[0].kl, 0.02 * found[0].kl);
   EXPECT_NEAR(found[1].grad_norm, found[0].grad_norm, 1e-3 * found[0].grad_norm);

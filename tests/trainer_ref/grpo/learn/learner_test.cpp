@@ -62,10 +62,10 @@ TEST(LearnerTest, WritesOnlyWhereItMay) {
   EXPECT_THAT(learner.update_policy(1, groups(), twice),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("reads")));
   EXPECT_EQ(asked, 3) << "before each write";
-  EXPECT_FALSE(learner.is_whole()) << "two of three iterations are no step";
+  EXPECT_FALSE(learner.is_whole()) << "two of three iterations are not a step";
 }
 
-// A run whose last step is step 4: the rate of step 3 is a quarter of the way from the end, whatever came before.
+// A run whose last step is step 4: the rate of step 3 does not depend on earlier updates.
 TEST(LearnerTest, TheRateFollowsTheRunsStepAndNotTheStepsThatCounted) {
   OptimizerOptions falls{.learning_rate = 0.01, .schedule = LearningRateSchedule::kLinear, .decay_steps = 8};
   Learner learner(policy(), falls, {.mini_batches = 2});

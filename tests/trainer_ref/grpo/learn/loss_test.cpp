@@ -94,7 +94,7 @@ TEST(Loss, WithoutReferenceAndCorrectionIsTheClippedObjective) {
   EXPECT_EQ(loss.kl_sum, 0);
 }
 
-// GSPO, token by token: s = exp(mean of log ρ over the completion) stands in place of each ρ.
+// GSPO, token by token: s = exp(mean of log ρ over the completion) replaces each ρ.
 TEST(Loss, ASequenceHasTheGeometricMeanOfItsTokensRatios) {
   LossInput in = input();
   in.reference_log_probs = at::Tensor();
@@ -117,7 +117,7 @@ TEST(Loss, ASequenceHasTheGeometricMeanOfItsTokensRatios) {
   EXPECT_EQ(policy_loss(in, kStep, sequence).clipped, 2) << "a completion is clipped whole";
 }
 
-// OPSM: of the second completion, whose advantage is negative, mean(log π_behaviour − log π_θ) is (−0.3 + 0.5) / 2.
+// OPSM: the second completion has a negative advantage, and mean(log π_behaviour − log π_θ) = (−0.3 + 0.5) / 2.
 TEST(Loss, MasksWrongCompletionsThatThePolicyHasLeft) {
   LossOptions masking = options(LossKind::kDapo);
   const LossInput in = input();
@@ -128,15 +128,15 @@ TEST(Loss, MasksWrongCompletionsThatThePolicyHasLeft) {
   masking.off_policy_mask = 0.09;
   const Loss loss = policy_loss(in, kStep, masking);
   EXPECT_EQ(loss.masked, 1);
-  // What is gone is −w min(ρ A, clip(ρ) A) / 11 of the two tokens: w = e^-0.1 and 1; the divergence stays.
+  // The two tokens lose −w min(ρ A, clip(ρ) A) / 11, with w = e^-0.1 and 1; the divergence stays.
   const double gone = (std::exp(-0.1) * 0.5 * std::exp(0.4) + 0.5 * 0.8) / 11;
   EXPECT_NEAR(loss.value.item<double>(), both - gone, 1e-12);
   loss.value.backward();
-  EXPECT_NE(in.log_probs.grad()[3].item<double>(), 0) << "its divergence from the reference still pulls";
+  EXPECT_NE(in.log_probs.grad()[3].item<double>(), 0) << "its divergence from the reference still has a gradient";
 
   LossInput right = input();
   right.advantages = -right.advantages;  // now the first is wrong, whose mean is (−0.4 − 0.5 − 0.2) / 3
-  EXPECT_EQ(policy_loss(right, kStep, masking).masked, 0) << "what is right is never masked";
+  EXPECT_EQ(policy_loss(right, kStep, masking).masked, 0) << "a right answer is never masked";
 }
 
 TEST(Loss, TellsTheWeightsOfWhatEnginesSampled) {
@@ -146,11 +146,11 @@ TEST(Loss, TellsTheWeightsOfWhatEnginesSampled) {
   EXPECT_EQ(loss.capped, 1) << "e^0.9 is more than 2";
   LossOptions plain = options(LossKind::kDapo);
   plain.importance_cap = 0;
-  EXPECT_TRUE(std::isnan(policy_loss(input(), kStep, plain).weights)) << "not looked at";
+  EXPECT_TRUE(std::isnan(policy_loss(input(), kStep, plain).weights)) << "not measured";
   EXPECT_TRUE(std::isnan(policy_loss(input(), kStep, plain).capped));
 }
 
-// e^89 is no float: one token alone must not make a step's gradients NaN.
+// e^89 overflows float: a single token must not make a step's gradients NaN.
 TEST(Loss, AFarLikelierTokenLeavesGradientsFinite) {
   for (const double advantage : {1.0, -1.0}) {
     LossInput in = input();

@@ -81,7 +81,7 @@ TEST(MemoryPlan, WhatHoldsWeightsIsFourBytesEach) {
   const MemoryPlan plan = plan_memory(qwen3_need());
   EXPECT_EQ(bytes_of(plan, "f32 weights"), 4 * kQwen3Weights);
   EXPECT_EQ(bytes_of(plan, "AdamW's moments"), 8 * kQwen3Weights);
-  EXPECT_EQ(bytes_of(plan, "gradients"), 4 * kQwen3Weights + 4 * 151'936 * 1024) << "and the head's, on its way";
+  EXPECT_EQ(bytes_of(plan, "gradients"), 4 * kQwen3Weights + 4 * 151'936 * 1024) << "and the head's, in progress";
   EXPECT_EQ(bytes_of(plan, "reference"), 0);
   EXPECT_EQ(bytes_of(plan, "slots"), 0);
 }
@@ -119,7 +119,7 @@ TEST(MemoryPlan, SaysItsPartsInOneLine) {
   EXPECT_THAT(text, ::testing::HasSubstr("GiB: f32 weights 2.22, AdamW's moments 4.44, gradients 2.80, activations"));
 }
 
-// What an update allocates in host memory, in f32 with a head for each query: there attention keeps what the plan says.
+// What an update allocates in host memory in f32. With one key head per query head, attention keeps what the plan says.
 class MeasuredPlan : public ::testing::TestWithParam<bool> {
  protected:
   static ModelConfig config() {
@@ -162,7 +162,7 @@ TEST_P(MeasuredPlan, IsRightToATenth) {
   EXPECT_NEAR(found, static_cast<double>(plan_memory(need).peak_bytes()), 0.1 * found) << to_string(plan_memory(need));
 }
 
-// The reference computes before anything of the update is there, but what the last one left.
+// When the reference computes, memory has nothing from this update, only what the last one left.
 TEST_P(MeasuredPlan, HoldsWithAReference) {
   const std::vector<std::int64_t> prompt(60, 3);
   const Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(200, 5), 1);
@@ -177,7 +177,7 @@ TEST_P(MeasuredPlan, HoldsWithAReference) {
       << to_string(plan_memory(need));
 }
 
-// One row that is far longer than the others of its micro-batch: attention must not pad them all to it.
+// One row is far longer than the others in its micro-batch: attention must not pad them all to its length.
 TEST_P(MeasuredPlan, HoldsWhateverTheLengthsOfRows) {
   const std::vector<std::int64_t> prompt(4, 3);
   const Rollout longest = Sampled::rollout(std::vector<std::int64_t>(1000, 5), 1);

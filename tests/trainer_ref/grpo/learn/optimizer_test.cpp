@@ -30,8 +30,8 @@ TEST(Optimizer, StepsAsAdamWWithClippingAndDecayOfMatricesOnly) {
   Optimizer optimizer(parameters.weights, {.learning_rate = 0.1, .weight_decay = 0.5, .max_grad_norm = 1});
   parameters.set_gradients(3, 0, 4);
   EXPECT_DOUBLE_EQ(optimizer.step(), 5);
-  // The first step of Adam is lr · g/|g| (ε aside), whatever the clipping to norm 1 left of g; decay
-  // multiplies the matrix by 1 − 0.1 · 0.5 first.
+  // The first step of Adam is lr · g/|g| (except for ε), whatever remains of g after clipping to norm 1; decay first
+  // multiplies the matrix by 1 − 0.1 · 0.5.
   const std::vector<double> after = parameters.values();
   EXPECT_NEAR(after[0], 1.0 * 0.95 - 0.1, 1e-7);
   EXPECT_NEAR(after[1], -2.0 * 0.95, 1e-7);
@@ -121,10 +121,10 @@ TEST(Optimizer, CountsAStepThatFailsHalfWay) {
   const std::vector<double> before = parameters.values();
   Optimizer optimizer(parameters.weights, {.learning_rate = 0.1});
   parameters.set_gradients(1, 1, 1);
-  parameters.weights.at("norm").mutable_grad() = at::ones({1}, at::kFloat);  // the vectors come behind the matrices
+  parameters.weights.at("norm").mutable_grad() = at::ones({1}, at::kFloat);  // the vectors come after the matrices
   EXPECT_THROW(optimizer.step(), c10::Error);
   EXPECT_NE(parameters.values(), before);
-  EXPECT_EQ(optimizer.steps(), 1) << "or the weights would pass for those of the step before";
+  EXPECT_EQ(optimizer.steps(), 1) << "or the weights would be taken for the previous step's";
 }
 
 TEST(Optimizer, NamesTheMomentThatIsMissing) {

@@ -52,7 +52,7 @@ TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
   const Sampled sampled;
   const Policy start = policy(), whole = policy(), parts = policy();
   UpdateOptions options{.loss = {.kind = LossKind::kDapo, .beta = 0.1}, .num_iterations = 3, .micro_batch = 4};
-  // Plain SGD would show the gradient; AdamW's first steps are all but its sign, so decay the rate instead of the norm.
+  // AdamW's first steps are nearly the gradient's sign, and do not show its norm.
   Optimizer one(whole.weights(), {.learning_rate = 1e-3}), other(parts.weights(), {.learning_rate = 1e-3});
   const UpdateStatistics a = update_policy(whole, &start, one, sampled.rows(), options);
   options.micro_batch = 1;
@@ -64,7 +64,7 @@ TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
   EXPECT_GT(distance(start, whole), 1e-4);
 }
 
-// Two mini-batches are two updates, the second of which has its ratios to the policy before both.
+// Two mini-batches are two updates. The ratios of both are to the policy before the first.
 TEST(Update, AMiniBatchHasAnOptimizerStepOfItsOwn) {
   const Sampled sampled;
   const std::vector<TrainingRow> rows = sampled.rows();
@@ -96,7 +96,7 @@ TEST(Update, AMiniBatchHasAnOptimizerStepOfItsOwn) {
   EXPECT_GT(distance(start, hand), 1e-3);
 
   const UpdateOptions many{.mini_batches = 9};
-  EXPECT_EQ(update_policy(parts, nullptr, one, rows, many).updates, 4) << "no more than there are completions";
+  EXPECT_EQ(update_policy(parts, nullptr, one, rows, many).updates, 4) << "at most as many as completions";
 }
 
 TEST(Update, TellsHowItWeighedWhatEnginesSampled) {
@@ -110,7 +110,7 @@ TEST(Update, TellsHowItWeighedWhatEnginesSampled) {
   EXPECT_EQ(update.importance_mean, 3);
   EXPECT_EQ(update.importance_capped, 1);
   EXPECT_EQ(update.masked, 0);
-  EXPECT_NEAR(update.entropy, std::log(11), 0.2) << "weights that nobody trained choose among all eleven tokens";
+  EXPECT_NEAR(update.entropy, std::log(11), 0.2) << "untrained weights choose among all eleven tokens";
   for (Rollout& rollout : sampled.rollouts) std::fill(rollout.log_probs.begin(), rollout.log_probs.end(), 0.0f);
   update = update_policy(model, nullptr, optimizer, sampled.rows(), {.loss = {.off_policy_mask = 0.5}});
   EXPECT_EQ(update.importance_capped, 0);
@@ -133,7 +133,7 @@ TEST(Update, MakesRewardedCompletionsLikelier) {
   EXPECT_TRUE(std::isnan(update.kl));
 }
 
-// AdamW would go on by its momentum where the gradient is 0.
+// AdamW would continue by its momentum if the gradient is 0.
 TEST(Update, RowsWithoutAnyAdvantageChangeNothing) {
   Sampled sampled;
   const Policy model = policy();
@@ -147,7 +147,7 @@ TEST(Update, RowsWithoutAnyAdvantageChangeNothing) {
   EXPECT_EQ(flat.skipped, 0) << "nothing was wrong with it";
   EXPECT_EQ(optimizer.steps(), 1);
   EXPECT_EQ(flat.loss, 0);
-  EXPECT_GT(flat.entropy, 0) << "what can be seen is told";
+  EXPECT_GT(flat.entropy, 0) << "measured values are reported";
 
   sampled.rollouts[3].advantage = 1;  // of the second mini-batch
   const UpdateStatistics half = update_policy(model, nullptr, optimizer, sampled.rows(), {.mini_batches = 2});
@@ -173,7 +173,7 @@ TEST(Update, SkipsIterationsWhoseGradientsAreNotFiniteAndSaysHowMany) {
   sampled.rollouts[3].advantage = -1;
   const UpdateStatistics good = update_policy(model, nullptr, optimizer, sampled.rows(), options);
   EXPECT_EQ(good.skipped, 0);
-  EXPECT_TRUE(std::isfinite(good.loss) && std::isfinite(good.grad_norm)) << "no gradient of before is left";
+  EXPECT_TRUE(std::isfinite(good.loss) && std::isfinite(good.grad_norm)) << "no earlier gradient is left";
   EXPECT_GT(distance(start, model), 1e-4);
 }
 
@@ -225,7 +225,7 @@ TEST_F(Saved, AnOlderCheckpointStaysUntilTheNewOneIsWhole) {
   const auto held = [&] { return *Policy::read(step, Policy::Gradients::kNone); };
 
   EXPECT_FALSE(save_run(step, folder_ / "nowhere", newer, next, {.step = 2}).ok());
-  EXPECT_EQ(distance(held(), older), 0) << "what could not be written cost nothing";
+  EXPECT_EQ(distance(held(), older), 0) << "a failed write loses nothing";
 
   const absl::Status saved = save_run(step, step, newer, next, {.step = 2});
   ASSERT_TRUE(saved.ok()) << saved << ": the older one gives config and tokenizer";
@@ -262,7 +262,7 @@ TEST_F(Supervised, LearnsWhatItIsTaught) {
   EXPECT_EQ(*greedy_accuracy(*model, prompts, task.train), 1);
 }
 
-// Of a step's problems, as many at a time as fit: the same step, but for rounding.
+// A step with as many problems at a time as fit equals the whole step, except for rounding.
 TEST_F(Supervised, MicroBatchesTakeTheSameStep) {
   const Task task = *arithmetic_task(5);
   const auto trained = [&](std::size_t micro_batch) {
@@ -309,7 +309,8 @@ TEST_F(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
   worked.columns["rationale"] = "By heart.";
   EXPECT_EQ(sft_target(worked, 0, random), "By heart.\n#### 4");
   worked.columns["rationale"] = "12345678901234567890";
-  EXPECT_EQ(sft_target(worked, 1, random).substr(0, 25), "12345678901234567890\n####") << "noise is of the answer";
+  EXPECT_EQ(sft_target(worked, 1, random).substr(0, 25), "12345678901234567890\n####")
+      << "noise changes only the answer";
 }
 
 TEST_F(Supervised, NoiseReplacesAShareOfTheDigits) {

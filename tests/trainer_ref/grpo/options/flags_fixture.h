@@ -1,4 +1,4 @@
-// Flags as a command line gives them.
+// Flags as given on a command line.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -26,7 +26,7 @@ TEST_F(RunPlanTest, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
     return *optimizer;
   };
   EXPECT_EQ(resolved({}).schedule, LearningRateSchedule::kConstant);
-  EXPECT_EQ(resolved({"--decay-steps=70"}).schedule, LearningRateSchedule::kLinear) << "as before there were schedules";
+  EXPECT_EQ(resolved({"--decay-steps=70"}).schedule, LearningRateSchedule::kLinear) << "as before schedules existed";
   EXPECT_EQ(resolved({"--decay-steps=70"}).decay_steps, 70);
   const OptimizerOptions cosine = resolved(
       {"--lr-schedule=cosine", "--steps=30", "--num-iterations=2", "--mini-batches=4", "--min-learning-rate=1e-7"});
@@ -60,7 +60,7 @@ TEST_F(RunPlanTest, EpochsEndWithTheLastProblem) {
   ASSERT_TRUE(told.ok()) << told.status();
   EXPECT_EQ(told->rollouts.top_k, 5);
   EXPECT_EQ(told->rollouts.top_p, 0.5);
-  EXPECT_EQ(*resolve_steps(*told, /*resumed_step=*/0, /*problems=*/9), 6) << "22.5 problems, 4 a step";
+  EXPECT_EQ(*resolve_steps(*told, /*resumed_step=*/0, /*problems=*/9), 6) << "22.5 problems, 4 per step";
   TrainFlags resuming = *told;
   resuming.resume = "out/step_6";
   EXPECT_EQ(*resolve_steps(resuming, 5, 9), 6);

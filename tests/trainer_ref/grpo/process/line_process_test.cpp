@@ -40,7 +40,7 @@ bool lives(pid_t pid) {
   return !text.empty() && text.find(") Z ") == std::string::npos;  // a zombie has ended
 }
 
-// Waits until it has: a process that was killed ends a moment later.
+// Waits until it has ended: a killed process ends a moment later.
 bool ends(pid_t pid) {
   for (int i = 0; i < 6000 && lives(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return !lives(pid);
@@ -58,7 +58,7 @@ TEST(LineProcess, KeepsALineThatCameEarly) {
   EXPECT_EQ(*process->exchange("two", kLong), "one");
 }
 
-// Pipes hold 64 KiB: a side that first writes all of its own would wait for ever.
+// Pipes hold 64 KiB: a side that writes everything before it reads would wait forever.
 TEST(LineProcess, LargeLinesPassInBothDirectionsAtOnce) {
   const std::string large(8 << 20, 'x');
   const auto echo = shell("cat");
@@ -74,7 +74,7 @@ TEST(LineProcess, SaysHowTheProgramEnded) {
   EXPECT_THAT(killed->exchange("x", kLong), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("by signal 9")));
 }
 
-// SIGPIPE as in a program that does nothing about it: it would end this one.
+// With the default action, SIGPIPE would end this program.
 TEST(LineProcess, AProgramThatReadsNothingEndsNobodyElse) {
   struct sigaction before {};
   ::sigaction(SIGPIPE, nullptr, &before);
@@ -146,10 +146,10 @@ TEST(LineProcess, StopsWaitingWithinASecondOfBeingTold) {
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("stopped")));
   EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::seconds(1));
   const auto answers = shell("cat");
-  EXPECT_EQ(*answers->exchange("x", kLong, [] { return true; }), "x") << "what answers at once is heard";
+  EXPECT_EQ(*answers->exchange("x", kLong, [] { return true; }), "x") << "an immediate answer is read";
 }
 
-// As a trainer that is killed: no destructor runs.
+// Like a killed trainer: no destructor runs.
 TEST(LineProcess, ItsGroupEndsWithAProcessThatIsKilled) {
   const bascule::test::TempFolder folder;
   const std::string file = folder.path() / "pids";
@@ -164,7 +164,7 @@ TEST(LineProcess, ItsGroupEndsWithAProcessThatIsKilled) {
   std::ifstream(file) >> child >> program;
   ASSERT_GT(program, 0);
   EXPECT_TRUE(ends(program));
-  EXPECT_TRUE(ends(child)) << "what it started, too";
+  EXPECT_TRUE(ends(child)) << "its child also ends";
 }
 
 }  // namespace

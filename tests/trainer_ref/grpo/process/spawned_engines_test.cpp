@@ -1,4 +1,4 @@
-// Engines that are shell scripts: what they print and how they end is a script's choice.
+// Engines that are shell scripts, which determine their output and their end.
 #include <bascule/trainer_ref/grpo/process/spawned_engines.h>
 
 #include <fcntl.h>
@@ -72,7 +72,7 @@ class Log {
 
 class Spawned : public ::testing::Test {
  protected:
-  // Each engine has `$me`, a file of its own.
+  // Each engine has its own file, `$me`.
   std::unique_ptr<SpawnedEngines> start(const std::vector<std::string>& scripts, SpawnOptions options = {}) {
     for (std::size_t i = 0; i < scripts.size(); ++i) {
       const std::string name = cat("engine-", i);
@@ -107,7 +107,7 @@ TEST_F(Spawned, AreWaitedForAndEndWithTheirOwner) {
   const pid_t pid = std::stoi(engines->url(0).substr(engines->url(0).rfind(':') + 1));
   EXPECT_FALSE(is_gone(pid));
   engines.reset();
-  EXPECT_TRUE(is_gone(pid)) << "and is no zombie";
+  EXPECT_TRUE(is_gone(pid)) << "and is not a zombie";
 }
 
 TEST_F(Spawned, HaveASessionOfTheirOwn) {
@@ -118,7 +118,7 @@ TEST_F(Spawned, HaveASessionOfTheirOwn) {
   EXPECT_EQ(::getpgid(pid), pid);
 }
 
-// What others at the owner's end of a connection see when it closes it: an end, though engines run on.
+// When the owner closes a connection, its peer must see an end of file although engines continue to run.
 TEST_F(Spawned, HoldNothingOpenThatTheirOwnerCloses) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_NONBLOCK), 0);  // as Asio opens sockets: without O_CLOEXEC
@@ -131,7 +131,7 @@ TEST_F(Spawned, HoldNothingOpenThatTheirOwnerCloses) {
   EXPECT_EQ(::read(read.get(), &byte, 1), 0);
 }
 
-// Both streams are passed on line by line, also what came without a newline, and what came with the end.
+// Both streams are passed on line by line, including text without a newline and text that comes with the end.
 TEST_F(Spawned, PassTheirLinesOnUntilTheLast) {
   auto engines = start({kListen +
                         "trap 'echo bye >&2; printf \"no newline\"; exit 0' TERM; printf 'half '; "
@@ -212,7 +212,7 @@ TEST_F(Spawned, OneThatDoesNotEndIsKilled) {
   EXPECT_TRUE(log_.has("engine-0: it did not end within 200ms of SIGTERM, and is killed"));
 }
 
-// SIGKILL of the owner: nothing of it can run any more.
+// After SIGKILL, none of the owner's code can run.
 TEST_F(Spawned, EndWithAnOwnerThatIsKilled) {
   const pid_t owner = ::fork();
   if (owner == 0) {
@@ -268,7 +268,8 @@ TEST(LineSplitter, ALongLineComesInPiecesOfWhichNoneIsLost) {
     }
   EXPECT_EQ(all + lines.finish(), text);
   EXPECT_EQ(pieces, 3);
-  EXPECT_THAT(lines.add(std::string(LineSplitter::kLongest, 'y') + "\n"), SizeIs(1)) << "a line that just fits is one";
+  EXPECT_THAT(lines.add(std::string(LineSplitter::kLongest, 'y') + "\n"), SizeIs(1))
+      << "a line that just fits is not split";
 }
 
 TEST(RestartBudget, WaitsLongerEachTimeAndForgetsAfterAnHour) {
@@ -289,8 +290,8 @@ TEST(EngineThreads, TrainerAndEnginesShareTheCores) {
   EXPECT_EQ(trainer_threads(0, 64, 3), 16);
   EXPECT_EQ(trainer_threads(5, 64, 3), 5);
   EXPECT_EQ(engine_threads(16, 64, 3), 16);
-  EXPECT_EQ(engine_threads(8, 64, 2), 8) << "as many as the trainer was told";
-  EXPECT_EQ(engine_threads(60, 64, 2), 2) << "no more than are left";
+  EXPECT_EQ(engine_threads(8, 64, 2), 8) << "as many as the trainer has";
+  EXPECT_EQ(engine_threads(60, 64, 2), 2) << "only the remaining cores";
   EXPECT_EQ(engine_threads(2, 2, 2), 1);
   EXPECT_EQ(engine_threads(1, 1, 5), 1);
 }

@@ -1,4 +1,4 @@
-// A rollout as rewards see it: its text, and why it ended.
+// A rollout with the fields that rewards read: its text, and why it ended.
 #pragma once
 
 #include <string>

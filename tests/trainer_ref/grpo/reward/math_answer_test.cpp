@@ -29,7 +29,7 @@ TEST(MathAnswer, ReadsNumbersAsTheyAreWritten) {
   EXPECT_EQ(number("42"), 42);
   EXPECT_EQ(number("+42."), 42);
   EXPECT_EQ(number("-7"), -7);
-  EXPECT_EQ(number("\u22127"), -7) << "the minus of typography";
+  EXPECT_EQ(number("\u22127"), -7) << "the typographic minus";
   EXPECT_EQ(number("- 7"), -7);
   EXPECT_EQ(number("007"), 7) << "not octal";
   EXPECT_EQ(number("1,234,567.50"), Rational(2469135, 2));
@@ -111,8 +111,8 @@ TEST(MathAnswer, ABoxGoesFirst) {
   EXPECT_TRUE(matches("1/2", "thus $\\boxed{\\frac{1}{2}}$")) << "braces in braces";
   EXPECT_TRUE(matches("5", "\\boxed{x = \\boxed{5}}"));
   EXPECT_TRUE(matches("5", "\\fbox { 5 }"));
-  EXPECT_TRUE(matches("5", "I write \\boxed{}. It is \\boxed{5} and \\boxed{}")) << "an empty one is none";
-  EXPECT_TRUE(matches("5", "\\boxed{5} and then \\boxed{6")) << "what was cut off is none";
+  EXPECT_TRUE(matches("5", "I write \\boxed{}. It is \\boxed{5} and \\boxed{}")) << "an empty one does not count";
+  EXPECT_TRUE(matches("5", "\\boxed{5} and then \\boxed{6")) << "one that is cut off does not count";
   EXPECT_TRUE(matches("5", "{{ \\boxed{5}")) << "braces before it need not close";
   EXPECT_TRUE(matches("{1,2}", "\\boxed{\\{1, 2\\}}"));
   EXPECT_FALSE(matches("5", "\\boxed{5 \\text{ or } 6}"));
@@ -148,7 +148,7 @@ TEST(MathAnswer, ElseTheLastNumberCounts) {
   EXPECT_TRUE(matches("0.5", "it is 1/2"));
   EXPECT_TRUE(matches("-3.5", "is \u22123.50 or so"));
   EXPECT_TRUE(matches("5", "10-5")) << "a minus between numbers is an operator";
-  EXPECT_TRUE(matches("25", "an area of 25 cm^2")) << "an exponent is no number";
+  EXPECT_TRUE(matches("25", "an area of 25 cm^2")) << "an exponent is not a number";
   EXPECT_TRUE(matches("25", "25 = x_{1}"));
   EXPECT_TRUE(matches("2020", "on 3/4/2020"));
   EXPECT_TRUE(matches("5", "is...5"));
@@ -190,7 +190,7 @@ TEST(MathAnswer, WhatIsTooLongForANumberIsComparedDigitByDigit) {
   EXPECT_TRUE(matches("1e99999", "it is 1e99999"));
 }
 
-// A reader that goes back over what it has read would take hours for each of these: a test has two minutes.
+// A reader that backtracks would take hours for each of these; a test has two minutes.
 TEST(MathAnswer, TakesTimeInProportionToTheText) {
   constexpr int kTimes = 200'000;
   for (const std::string& completion : {std::string(1 << 20, '7'),
@@ -230,7 +230,7 @@ TEST(MathText, KeepsWhatItDoesNotKnow) {
   EXPECT_EQ(plain_math("$1$2$"), "1 2 ") << "two numbers stay two";
   EXPECT_EQ(plain_math("a\\"), "a");
   EXPECT_EQ(plain_math("}{"), "}{");
-  EXPECT_EQ(plain_math("\xff\xe2\x88"), "\xff\xe2\x88") << "bytes that are no characters";
+  EXPECT_EQ(plain_math("\xff\xe2\x88"), "\xff\xe2\x88") << "bytes that are not characters";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace bascule::ref {
 namespace {
 
-// DAPO's own values: 16,384 tokens and a cache of 4,096 behind them.
+// DAPO's own values: 16,384 tokens, followed by a cache of 4,096.
 TEST(Overlong, GrowsOverTheBufferAsInDapo) {
   const OverlongOptions options{.max_tokens = 20'480, .buffer = 4'096, .penalty = 1};
   EXPECT_EQ(overlong_penalty(1, options), 0);
@@ -30,9 +30,9 @@ TEST(Overlong, IsTakenFromEachScore) {
   EXPECT_EQ(groups[0].rollouts[0].score(), 1);
   EXPECT_EQ(groups[0].rollouts[1].score(), -1);
   EXPECT_EQ(groups[1].rollouts[0].score(), 0);
-  EXPECT_TRUE(is_flat(groups[0])) << "no completion is better than another but for its length";
+  EXPECT_TRUE(is_flat(groups[0])) << "completions differ only in length";
   compute_advantages(groups, /*scale=*/false);
-  EXPECT_EQ(groups[0].rollouts[0].advantage, 1) << "which is learnt all the same";
+  EXPECT_EQ(groups[0].rollouts[0].advantage, 1) << "which is still learned";
   EXPECT_EQ(penalize_overlong({}, {}), 0);
 }
 

@@ -26,7 +26,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Completions of one problem, and what a reward is given of them.
+// Completions of one problem, in the form that rewards get.
 class Completions {
  public:
   explicit Completions(const std::vector<std::string>& texts) {
@@ -61,7 +61,7 @@ TEST(RewardBatch, ARequestHoldsWhatARewardNeeds) {
                                                     {"finish_reason", "stop"},
                                                     {"completion_tokens", 2},
                                                     {"columns", {{"level", 3}}}}));
-  EXPECT_EQ(json["completions"][1]["completion"], "cut \ufffd") << "bytes that are no UTF-8";
+  EXPECT_EQ(json["completions"][1]["completion"], "cut \ufffd") << "bytes that are not UTF-8";
 }
 
 TEST(RewardBatch, ReadsNumbersNullsAndObjects) {
@@ -94,7 +94,7 @@ TEST(RewardBatch, SaysWhatIsWrongWithAnAnswer) {
   EXPECT_THAT(refused(std::string(10000, 'x')).size(), ::testing::Lt(600)) << "a long answer is not shown whole";
 }
 
-// Programs in Python, in a folder of the test's own.
+// Programs in Python, in the test's own folder.
 class ExecRewardTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<Reward>> program(const std::string& text, absl::Duration timeout = absl::Seconds(60)) {
@@ -182,7 +182,7 @@ TEST_F(ExecRewardTest, AMalformedAnswerIsShown) {
   ASSERT_THAT(reward, IsOk());
   EXPECT_THAT((*reward)->score(Completions({"abc"})),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found: loading the model")));
-  EXPECT_TRUE(log_.empty()) << "it would say so again";
+  EXPECT_TRUE(log_.empty()) << "it would log that again";
 }
 
 TEST(ExampleReward, ScoresDigitByDigit) {

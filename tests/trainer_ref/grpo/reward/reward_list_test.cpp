@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a run with `list` makes of one group.
+// The rewards of one group in a run with `list`.
 struct ListScores {
   std::vector<double> rewards;
   RewardMeans means;
@@ -57,7 +57,7 @@ TEST(RewardList, HasTheMeanOfEachReward) {
   ASSERT_EQ(outcome.means.size(), 3);
   EXPECT_EQ(outcome.means[0], (std::pair<std::string, double>("exact_match", 0.25))) << "without its weight";
   EXPECT_EQ(outcome.means[1], (std::pair<std::string, double>("finished", 0.5)));
-  EXPECT_TRUE(std::isnan(outcome.means[2].second)) << "it has nothing to say";
+  EXPECT_TRUE(std::isnan(outcome.means[2].second)) << "it does not apply";
 }
 
 TEST(RewardList, ReadsProgramsAndUrls) {

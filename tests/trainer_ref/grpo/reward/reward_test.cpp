@@ -17,7 +17,7 @@ TEST(Reward, ExactMatchIgnoresSurroundingBlanksOnly) {
   EXPECT_EQ(exact_match(problem("73"), finished_rollout(" 73\n")), 1);
   EXPECT_EQ(exact_match(problem("73"), finished_rollout("7 3")), 0);
   EXPECT_EQ(exact_match(problem("73"), finished_rollout("")), 0);
-  EXPECT_TRUE(std::isnan(exact_match(problem(" "), finished_rollout("")))) << "silence is no answer";
+  EXPECT_TRUE(std::isnan(exact_match(problem(" "), finished_rollout("")))) << "an empty text is not an answer";
 }
 
 TEST(Reward, NumberMatchComparesTheLastNumberAsANumber) {

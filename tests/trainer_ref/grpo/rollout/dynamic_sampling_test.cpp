@@ -38,7 +38,7 @@ TEST(DynamicSampling, FurtherProblemsAreOthersEachTime) {
     all.insert(all.end(), more.begin(), more.end());
   }
   EXPECT_EQ(asked.size(), 10);
-  EXPECT_EQ(further_prompts(10, 6, 7, 1, {0, 1, 2, 3}), all) << "a run that is resumed asks the same";
+  EXPECT_EQ(further_prompts(10, 6, 7, 1, {0, 1, 2, 3}), all) << "a resumed run uses the same";
   EXPECT_THAT(further_prompts(10, 6, 7, 2, {0, 1, 2, 3}), Not(::testing::ElementsAreArray(all))) << "another step";
 }
 

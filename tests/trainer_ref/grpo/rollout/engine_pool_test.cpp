@@ -36,7 +36,7 @@ TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
   EXPECT_THAT(pool.wake_up().message(), HasSubstr(nobody.url + " did not wake up: "));
 }
 
-// The engine dies with a request under way, and comes back at another port.
+// The engine dies with a request in flight, and comes back at another port.
 TEST(EnginePool, FollowsAnEngineThatIsStartedAgainElsewhere) {
   const std::map<std::string, std::string> well{{"/health", R"({"attached": true, "epoch": 7, "worker": "a"})"}};
   const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; }, well);
@@ -60,7 +60,7 @@ TEST(EnginePool, FollowsAnEngineThatIsStartedAgainElsewhere) {
   EXPECT_EQ(pool.urls(), std::vector<std::string>{after.url});
 }
 
-// Its engines die one after the other, each with the request under way: as when a machine kills them all.
+// The engines die one after the other, each with the request in flight, as when a machine kills them all.
 TEST(EnginePool, ARequestThatDiedWithItsEngineWaitsForOneThatIsStartedAgain) {
   const std::map<std::string, std::string> well{{"/health", R"({"attached": true})"}};
   const BreakingPort dying, dying_too;
@@ -74,7 +74,7 @@ TEST(EnginePool, ARequestThatDiedWithItsEngineWaitsForOneThatIsStartedAgain) {
                        },
                    .batch = 1,
                    .request_timeout = absl::Milliseconds(200)});
-  std::jthread starter([&] {  // later than a call would wait for engines that nobody starts again
+  std::jthread starter([&] {  // later than a call would wait for engines that are not restarted
     while (dying.broken() + dying_too.broken() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
     is_back = true;
@@ -88,7 +88,7 @@ TEST(EnginePool, ARequestThatNobodyTookIsAskedOfTheEngineThatLives) {
   const ClosedPort nobody, nobody_else;
   const AnsweringPort engine(
       [](const std::string&) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others are quicker to say no
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others refuse faster
         return AnsweringPort::Answer{.body = kOneToken};
       },
       {{"/health", "{}"}});
@@ -98,7 +98,7 @@ TEST(EnginePool, ARequestThatNobodyTookIsAskedOfTheEngineThatLives) {
   for (const Generation& answer : *answers) EXPECT_EQ(answer.rollouts.size(), 1);
 }
 
-// The other one is dead for good: the engine that lost the request is the only one that may answer it.
+// The other engine is dead for good: only the one that lost the request can answer it.
 TEST(EnginePool, ALostRequestGoesBackToTheOnlyEngineThatIsUp) {
   const ClosedPort nobody;
   std::atomic<int> asked = 0;
@@ -162,7 +162,7 @@ TEST(EnginePool, PausesBeforeItAsksAnEngineThatIsFullAgain) {
   });
   EnginePool pool({.urls = {engine.url}, .batch = 1});
   EXPECT_TRUE(pool.generate({RolloutRequest{.prompt = {1}}}).ok());
-  EXPECT_LE(asked, 5) << "a tenth of a second between them";
+  EXPECT_LE(asked, 5) << "one per tenth of a second";
 }
 
 TEST(EnginePool, AnEngineOfAnotherTrainerIsRefusedByName) {
@@ -240,7 +240,7 @@ TEST(EnginePool, CancelEndsWhatWaits) {
   EXPECT_TRUE(absl::IsCancelled(pool.generate({RolloutRequest{.prompt = {1}}}).status()));
 }
 
-// Answers wait until four requests are under way at once; a fifth would be seen.
+// Answers wait until four requests are in flight at once; a fifth would be seen.
 TEST(EnginePool, AsksAnEngineForTwoOfItsBatchesAtATime) {
   std::mutex mutex;
   std::condition_variable changed;

@@ -23,7 +23,7 @@ nlohmann::json choice(const std::vector<int>& token_ids, const std::string& fini
           {"finish_reason", finish_reason}};
 }
 
-// An engine of the demo's tokens that knows what 7+ is: sampled it says 8 and, cut off, 9; greedy it says 8.
+// An engine with the demo's tokens that answers 7+: sampled, with 8 and with 9, which is cut off; greedily, with 8.
 AnsweringPort::Answer answer(const std::string& body) {
   const nlohmann::json request = nlohmann::json::parse(body);
   nlohmann::json choices = {choice({8}, "stop")};

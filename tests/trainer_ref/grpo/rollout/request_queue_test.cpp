@@ -17,7 +17,7 @@ class Queue : public ::testing::Test {
     return std::vector<RolloutRequest>(static_cast<std::size_t>(count),
                                        RolloutRequest{.prompt = {1}, .completions = completions});
   }
-  // Whether this engine takes a request without waiting; one that waits stays where it is until the queue is cancelled.
+  // Whether this engine takes a request without waiting. If not, its thread waits until the queue is cancelled.
   bool takes(std::size_t engine) {
     auto taken = std::async(std::launch::async, [this, engine] { return queue_.take(engine); });
     const bool at_once = taken.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready;
@@ -45,7 +45,7 @@ TEST_F(Queue, AnEngineTakesRequestsForTwoOfItsBatches) {
   const auto call = queue_.add(requests(5, 3));
   EXPECT_TRUE(takes(0));
   EXPECT_TRUE(takes(0));
-  EXPECT_TRUE(takes(0)) << "6 completions are under way, fewer than 8";
+  EXPECT_TRUE(takes(0)) << "6 completions are in flight, fewer than 8";
   EXPECT_FALSE(takes(0)) << "9 are";
   queue_.set_batch(0, 8);
   EXPECT_EQ(waiting_.back().wait_for(std::chrono::seconds(10)), std::future_status::ready);
@@ -64,11 +64,11 @@ TEST_F(Queue, TheEngineWithTheLeastUnderWayOfItsBatchIsNext) {
 TEST_F(Queue, AnEngineInDoubtTakesNothingAndKeepsNobodyWaiting) {
   const auto call = queue_.add(requests(3, 1));
   EXPECT_TRUE(takes(1));
-  EXPECT_TRUE(settle(1, Outcome::kUnreached)) << "whoever put it in doubt looks after it";
+  EXPECT_TRUE(settle(1, Outcome::kUnreached)) << "its caller must probe the engine";
   EXPECT_FALSE(takes(1));
   EXPECT_TRUE(takes(0));
   EXPECT_TRUE(takes(0));
-  EXPECT_TRUE(queue_.set_up(1, false)) << "that is news";
+  EXPECT_TRUE(queue_.set_up(1, false)) << "it has gone down";
   EXPECT_FALSE(queue_.set_up(1, false));
   EXPECT_TRUE(queue_.set_up(1, true));
   EXPECT_EQ(waiting_.back().wait_for(std::chrono::seconds(10)), std::future_status::ready);
@@ -104,7 +104,7 @@ TEST_F(Queue, AClosedCallLeavesNothingBehind) {
   auto taken = std::async(std::launch::async, [this] { queue_.wait_until_taken(); });
   EXPECT_EQ(queue_.close(call), 2);
   taken.get();
-  EXPECT_FALSE(settle(0, Outcome::kAnswered)) << "nobody waits for it any more";
+  EXPECT_FALSE(settle(0, Outcome::kAnswered)) << "no caller waits for it any longer";
   EXPECT_FALSE(takes(1));
 }
 

@@ -95,7 +95,7 @@ TEST_F(RolloutFilterTest, AStepWithTooFewCompletionsSaysWhatBecameOfTheOthers) {
                AllOf(HasSubstr("step 9: 1 of 4 completions are left, fewer than --min-batch=0.75 of them: 1 "),
                      HasSubstr("--max-staleness=1 behind, 1 are of another trainer's versions, and 1 were lost"))));
   EXPECT_THAT(log_, ElementsAre(HasSubstr("engine http://a answers with version 3 of epoch 8")));
-  EXPECT_THAT(apply(0, {}), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("0 of 4"))) << "one is needed at least";
+  EXPECT_THAT(apply(0, {}), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("0 of 4"))) << "at least one is needed";
 }
 
 }  // namespace

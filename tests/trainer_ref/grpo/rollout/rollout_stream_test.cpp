@@ -41,7 +41,7 @@ TEST(RolloutStream, PassesOnWhatTheEnginesSaid) {
   EXPECT_TRUE(absl::IsUnavailable(stream.next().status()));
 }
 
-// Four are asked for; two of them are cut short, and of the two that are asked again, one.
+// Of four requested completions two are cut short, and of the two requested again, one.
 TEST(RolloutStream, AsksAgainForWhatWasCutShort) {
   std::mutex mutex;
   std::vector<nlohmann::json> asked;
@@ -74,7 +74,7 @@ TEST(RolloutStream, AsksAgainForWhatWasCutShort) {
   ASSERT_EQ(asked.size(), 4);
   EXPECT_EQ(asked[2]["n"], 2);
   EXPECT_EQ(asked[2]["prompt"], (nlohmann::json{2}));
-  EXPECT_NE(asked[2]["seed"], asked[1]["seed"]) << "the same would draw the same";
+  EXPECT_NE(asked[2]["seed"], asked[1]["seed"]) << "the same seed would draw the same";
   EXPECT_EQ(asked[3]["n"], 1);
 }
 
@@ -84,7 +84,7 @@ TEST(RolloutStream, AsksAheadAsFarAsStalenessAllows) {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::int64_t> asked;
-  // A plan of no requests is answered at once: what is asked, and when, is all that is looked at here.
+  // An empty plan is answered at once: this test checks only which steps are requested, and when.
   RolloutStream stream(pool, {.first_step = 1, .last_step = 9, .max_staleness = 2}, [&](std::int64_t step) {
     const std::lock_guard lock(mutex);
     asked.push_back(step);
@@ -97,13 +97,13 @@ TEST(RolloutStream, AsksAheadAsFarAsStalenessAllows) {
     return asked;
   };
   stream.published();
-  EXPECT_EQ(wait_for(3), (std::vector<std::int64_t>{1, 2, 3})) << "one version is out: steps 2 and 3 may be behind it";
+  EXPECT_EQ(wait_for(3), (std::vector<std::int64_t>{1, 2, 3})) << "one version is out: steps 2 and 3 may use it";
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream.next().ok());
   stream.published();
   EXPECT_EQ(wait_for(4).back(), 4);
 }
 
-// The engine does not answer step 1's last request before it was asked one of step 2.
+// The engine answers step 1's last request only after it has got one of step 2.
 TEST(RolloutStream, AStepDoesNotWaitForTheLastCompletionOfTheOneBefore) {
   std::promise<void> second_step;
   std::atomic<bool> came = false, at_once = false;
@@ -124,7 +124,7 @@ TEST(RolloutStream, AStepDoesNotWaitForTheLastCompletionOfTheOneBefore) {
   EXPECT_TRUE(stream.next().ok());
 }
 
-// Steps that may be asked wait until engines have places: not all of a run is asked at once.
+// Steps that may be requested wait until engines have room: a run's requests are not all made at once.
 TEST(RolloutStream, AsksNoFurtherThanTheEnginesHavePlaces) {
   std::atomic<std::int64_t> planned = 0;
   const SilentPort silent;
@@ -138,7 +138,7 @@ TEST(RolloutStream, AsksNoFurtherThanTheEnginesHavePlaces) {
   while (planned < 3 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(planned, 3) << "two steps are under way, and the third waits";
+  EXPECT_EQ(planned, 3) << "two steps are in flight, and the third waits";
 }
 
 }  // namespace

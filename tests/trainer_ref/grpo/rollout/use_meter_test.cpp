@@ -19,10 +19,10 @@ TEST(UseMeter, IdleIsAnEngineWithoutWorkWhileAnotherHasSome) {
   const std::vector<EngineUse> use = meter.use(at(32));
   EXPECT_EQ(use[0].tokens, 7);
   EXPECT_EQ(use[0].busy_seconds, 10);
-  EXPECT_EQ(use[0].idle_seconds, 2) << "from 30 on";
+  EXPECT_EQ(use[0].idle_seconds, 2) << "after 30";
   EXPECT_EQ(use[1].tokens, 11);
   EXPECT_EQ(use[1].busy_seconds, 6);
-  EXPECT_EQ(use[1].idle_seconds, 6) << "before 11 and from 15 on; nobody had work from 20 to 30";
+  EXPECT_EQ(use[1].idle_seconds, 6) << "before 11 and after 15, except from 20 to 30, when no engine had work";
   const EngineUse since = meter.use(at(33))[0] - use[0];
   EXPECT_EQ(since.idle_seconds, 1);
   EXPECT_EQ(since.busy_seconds, 0);

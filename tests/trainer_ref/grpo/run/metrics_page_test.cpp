@@ -18,7 +18,7 @@ using ::bascule::test::IsOk;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The first sample of a family; a text that holds none gives 0.
+// The first sample of a family, or 0 if there is none.
 double sample(const MetricsPage& page, const std::string& family) {
   const std::string text = page.metrics_text(), line = "\nbascule_train_" + family + " ";
   return std::strtod(text.c_str() + std::min(text.find(line), text.size() - line.size()) + line.size(), nullptr);
@@ -63,7 +63,7 @@ TEST(MetricsPage, IsTheNewestLineWithSumsSinceTheProgramBegan) {
   EXPECT_THAT(text, HasSubstr(R"(bascule_train_engine_tokens_total{engine="http://a"} 21)"));
   EXPECT_THAT(text, HasSubstr("\nbascule_train_skipped_updates_total 3\n"));
   EXPECT_THAT(text, HasSubstr("\nbascule_train_steps_total 2\n")) << "step 0 trains nothing";
-  EXPECT_THAT(text, Not(HasSubstr("nan"))) << "what was not measured is not there";
+  EXPECT_THAT(text, Not(HasSubstr("nan"))) << "values that were not measured are absent";
   EXPECT_THAT(text, Not(HasSubstr("\nbascule_train_importance_weight_mean "))) << "as with --importance-cap 0";
 }
 
@@ -100,7 +100,7 @@ TEST(MetricsPage, CountsEachSendOnce) {
   ASSERT_THAT(page, IsOk());
   (*page)->begin(0, 60, 0, sent(41));
   (*page)->show({.step = 0, .send = sent(41)}, 60, 0);
-  EXPECT_EQ(sample(**page, "sent_bytes_total"), 1000) << "begin() was told of it";
+  EXPECT_EQ(sample(**page, "sent_bytes_total"), 1000) << "begin() has counted it";
   (*page)->show({.step = 1, .send = sent(42)}, 60, 0);
   (*page)->show({.step = 2}, 60, 0);
   EXPECT_EQ(sample(**page, "sent_bytes_total"), 2000);
@@ -113,7 +113,7 @@ TEST(MetricsPage, TellsWhenTheLastStepEnded) {
   for (const bool begins : {true, false}) {
     const double before = sample(**page, "last_step_timestamp_seconds");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_GE(health(**page)["seconds_since_step"], 0.02) << "it grows as long as nothing ends";
+    EXPECT_GE(health(**page)["seconds_since_step"], 0.02) << "it grows until a step ends";
     EXPECT_EQ(sample(**page, "last_step_timestamp_seconds"), before);
 
     const auto told = std::chrono::steady_clock::now();

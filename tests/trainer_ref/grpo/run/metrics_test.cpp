@@ -130,7 +130,7 @@ TEST_F(WrittenRun, ALineThatAKilledRunLeftHalfWrittenIsNone) {
   EXPECT_EQ(lines->size(), 2);
   ASSERT_TRUE(keep_steps(file, 2).ok());
   ASSERT_TRUE(append_json_line(file, to_json(step(2))).ok());
-  EXPECT_EQ(read_json_lines(file)->size(), 3) << "what follows begins a line of its own";
+  EXPECT_EQ(read_json_lines(file)->size(), 3) << "the next one begins a new line";
 }
 
 TEST_F(WrittenRun, ABrokenLineIsNamed) {

@@ -32,7 +32,7 @@ TEST(Pace, IsTheMeanOfTheLastSteps) {
   pace.step_ended(130);
   EXPECT_EQ(pace.seconds_left(4), 60);
   for (int i = 1; i <= 20; ++i) pace.step_ended(130 + i);
-  EXPECT_EQ(pace.seconds_left(7), 7) << "what was long ago does not count";
+  EXPECT_EQ(pace.seconds_left(7), 7) << "old steps do not count";
 }
 
 TEST(ForPeople, HasAUnitThatFits) {

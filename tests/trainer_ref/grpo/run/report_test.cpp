@@ -52,14 +52,14 @@ TEST_F(Report, ItsTextIsReadableInBothModes) {
 
 TEST_F(Report, SaysInWordsWhatItsPicturesShow) {
   const std::string text = page();
-  EXPECT_EQ(test::count(text, "<th "), test::count(text, "<th scope=")) << "each heading says of what";
+  EXPECT_EQ(test::count(text, "<th "), test::count(text, "<th scope=")) << "each heading has a scope";
   EXPECT_EQ(test::count(text, "<th>"), 0);
   EXPECT_EQ(test::count(text, "<svg"), test::count(text, "role=\"img\" aria-labelledby="))
       << "a title for each picture";
   EXPECT_THAT(text, HasSubstr("<desc id="));
   EXPECT_THAT(text, HasSubstr("createElement(\"details\")"));
   EXPECT_EQ(test::count(text, "viewBox=\"0 0 ${width} ${height}\""), test::count(text, "viewBox="))
-      << "a unit a pixel: text keeps its size on a phone";
+      << "one unit per pixel: text keeps its size on a phone";
 }
 
 TEST_F(Report, NamesTheLinesOfChartsThatHaveSeveral) {
@@ -67,7 +67,7 @@ TEST_F(Report, NamesTheLinesOfChartsThatHaveSeveral) {
     EXPECT_THAT(page(), HasSubstr(std::string("<div class=\"legend\" id=\"") + chart + "-legend\"></div>"));
 }
 
-// A list of 130,000 steps is more than a call may have arguments.
+// A list of 130,000 steps has more elements than a call may have arguments.
 TEST_F(Report, SpreadsNoListIntoACall) {
   const std::string text = page();
   for (const std::string call : {"Math.min(", "Math.max("})

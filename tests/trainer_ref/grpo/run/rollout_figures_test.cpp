@@ -45,7 +45,7 @@ TEST(TailSeconds, AreThoseFromNineAnswersInTenToTheLast) {
     generations[static_cast<std::size_t>(i)].ended = at_second(i == 19 ? 100 : i);
   }
   generations[20].ended = at_second(1000);
-  EXPECT_EQ(tail_seconds(generations), 100 - 17) << "the 18th of 20; the lost request is no answer";
+  EXPECT_EQ(tail_seconds(generations), 100 - 17) << "the 18th of 20; the lost request does not count";
   EXPECT_EQ(tail_seconds({generations[0]}), 0);
 }
 

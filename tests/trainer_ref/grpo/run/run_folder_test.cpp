@@ -28,7 +28,7 @@ TEST(TakenFolder, IsHeldByOneRunAtATime) {
                 StatusIs(StatusCode::kFailedPrecondition, HasSubstr(cat("another run, process ", ::getpid(), ","))));
   }
   EXPECT_TRUE(fs::is_empty(folder.path()))
-      << "the lock goes with its holder, and folders that it made with nothing in them";
+      << "the lock is removed with its holder, and so are empty folders that it made";
   EXPECT_THAT(RunFolder::take(out, ""), IsOk());
 }
 
@@ -48,7 +48,7 @@ TEST(TakenFolder, StaysWhereItWasThereBeforeOrHoldsSomething) {
   ASSERT_THAT(write_file(folder.path() / "file", ""), IsOk());
   EXPECT_THAT(RunFolder::take(folder.path() / "a" / ".." / "file" / "b", "").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("Not a directory; give a folder, as --out=out/run")));
-  EXPECT_FALSE(fs::exists(folder.path() / "a")) << "what it made on its way there";
+  EXPECT_FALSE(fs::exists(folder.path() / "a")) << "the parent that it made";
 }
 
 TEST(TakenFolder, LosesWhatAKilledRunLeftHalfWritten) {
@@ -81,16 +81,16 @@ TEST(TakenFolder, RefusesTheFolderOfAnotherRunBeforeItIsTouched) {
   ASSERT_THAT(write_file(out / "metrics.jsonl", "{\"step\": 6}\n"), IsOk());
   EXPECT_THAT(RunFolder::take(out, "").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "step_4").string())))
-      << "step 12 is of a run that another has left behind";
+      << "step 12 belongs to a superseded run";
   for (const char* step : {"step_12", "step_16"}) fs::remove_all(out / step);
   EXPECT_THAT(RunFolder::take(out, folder.path() / "other" / "step_4").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("metrics.jsonl")));
-  EXPECT_THAT(RunFolder::take(out, out / "step_4"), IsOk()) << "its own run may go on";
+  EXPECT_THAT(RunFolder::take(out, out / "step_4"), IsOk()) << "its own run may continue";
   fs::remove(out / "metrics.jsonl");
   EXPECT_THAT(RunFolder::take(out, "").status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("step_4")));
   fs::remove_all(out / "step_4");
   ASSERT_THAT(write_file(out / "metrics.jsonl", ""), IsOk());
-  EXPECT_THAT(RunFolder::take(out, ""), IsOk()) << "a run that came to nothing left nothing";
+  EXPECT_THAT(RunFolder::take(out, ""), IsOk()) << "a failed run leaves nothing";
 }
 
 TEST(TakenFolder, ACheckpointIsAskedForUnderANameThatIsFree) {

@@ -17,7 +17,7 @@ Rollout worth(double reward, std::size_t tokens) {
   return rollout;
 }
 
-// A clock that goes on by a second whenever it is asked.
+// A clock that advances by a second per call.
 Stopwatch ticking() {
   return Stopwatch([now = Stopwatch::Time()]() mutable { return now += std::chrono::seconds(1); });
 }
@@ -41,7 +41,7 @@ TEST(StepTelemetry, IsTheStepsLine) {
   EXPECT_EQ(line.rollouts.staleness_mean, 0.25);
   EXPECT_NEAR(line.lag_mean(), 1.0 / 3, 1e-12);
   EXPECT_EQ(line.groups, 2);
-  EXPECT_EQ(line.flat_groups, 1) << "the one of a single completion";
+  EXPECT_EQ(line.flat_groups, 1) << "the group of a single completion";
   EXPECT_EQ(line.reward_mean, 0.5);
   EXPECT_NEAR(line.reward_std, std::sqrt(1.0 / 6), 1e-12) << "1, 0 and 0.5";
   EXPECT_EQ(line.completion_tokens_mean, 3);

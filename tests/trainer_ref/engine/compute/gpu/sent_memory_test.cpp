@@ -51,7 +51,7 @@ TEST(SentMemory, IsNotGivenToTheNextTensorBeforeItIsRead) {
   EXPECT_NE(next.data_ptr(), place);
   const absl::StatusOr<SendReport> report = sender->wait_async();
   ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->digest, expected->digest) << "what was sent is what was there";
+  EXPECT_EQ(report->digest, expected->digest) << "the bytes at the time of the send";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Graphs over slots that a sender fills: a slot's graphs stay right for every version that comes to it.
+// Graphs over slots that a sender fills: a slot's graphs stay right for every version in it.
 #include <gmock/gmock.h>
 
 #include "synced.h"
@@ -47,7 +47,7 @@ TEST_F(StepGraphsTest, FlipsRecordNothingAnew) {
     const GraphCounts counts = engine_->runner().graphs();
     if (version <= 4) {
       EXPECT_GT(counts.recorded, recorded)
-          << "a slot that it meets for the first or second time: a graph is recorded when its shape comes again";
+          << "it reads this slot for the first or second time: a graph is recorded when its shape occurs again";
     } else {
       EXPECT_EQ(counts.recorded, recorded) << "version " << version;
       EXPECT_GT(counts.replayed, replayed);

@@ -23,7 +23,7 @@ inline TestPlace on_gpu(Graphs graphs) {
   return where;
 }
 
-// Logits [T, V] of all tokens, by the plainest pass on the CPU.
+// Logits [T, V] of all tokens, by the simplest pass on the CPU.
 inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int64_t>& tokens) {
   const c10::InferenceMode no_gradients;
   const auto length = static_cast<std::int64_t>(tokens.size());
@@ -32,8 +32,8 @@ inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int6
       decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention));
 }
 
-// A greedy token is the CPU's, or one whose logit there is below the best by at most `tolerance` of the largest; and
-// its logprob differs from the CPU's by at most that.
+// Expects each greedy token to be the CPU's, or to have a logit there below the best by at most `tolerance` of the
+// largest, and its logprob to differ from the CPU's by at most that.
 inline void expect_agreement(const Decoder& decoder, const Sequence& sequence, double tolerance) {
   const at::Tensor logits = cpu_logits(decoder, sequence.tokens);
   const at::Tensor logprobs = logits.log_softmax(-1);
