@@ -61,7 +61,7 @@ struct MemoryPart {
 };
 
 struct MemoryPlan {
-  std::vector<MemoryPart> parts;  // what lies in memory at the peak
+  std::vector<MemoryPart> parts;  // what is in memory at the peak
   std::int64_t peak_bytes() const;
   std::int64_t peak_bytes_but(std::string_view part) const;
 };

@@ -72,7 +72,7 @@ struct LearnFlags {
 };
 
 struct ComputeFlags {
-  at::Device device = at::kCPU;  // where the policy lies and is trained
+  at::Device device = at::kCPU;  // where the policy is kept and trained
   bool is_device_open = true;    // false: only for a dry run, which found no such device
   ComputeOptions options = {};   // how the policy and its reference compute
 };
