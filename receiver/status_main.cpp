@@ -52,14 +52,14 @@ int main(int argc, char** argv) {
       json = true;
     } else if (argument.starts_with("-")) {
       return complain(
-          cat("unknown flag ", argument, "; give --json or --help, as in: bascule-status --json shm:///tmp/run"));
+          cat("unknown flag ", argument, "; give --json or --help, as bascule-status --json shm:///tmp/run"));
     } else {
       targets.emplace_back(argument);
     }
   }
   if (targets.size() != 1)
     return complain(cat("expected one endpoint or folder, found ", targets.size(),
-                        "; give one, as in: bascule-status shm:///tmp/run (see --help)"));
+                        "; give one, as bascule-status shm:///tmp/run (--help tells more)"));
 
   const absl::StatusOr<Observation> seen = observe({.target = targets.front()});
   if (!seen.ok()) return complain(std::string(message_of(seen.status())));

@@ -137,9 +137,10 @@ TEST_F(Forked, WithoutForkItIsNamed) {
   start(endpoint_, [] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); });
   const pid_t trainer = trainer_;
   fork_and_kill();
-  EXPECT_THAT(listen(endpoint_), StatusIs(StatusCode::kAlreadyExists,
-                                          AllOf(HasSubstr(cat("pid ", left_, " (test-sender)")),
-                                                HasSubstr(cat("the last sender, pid ", trainer, ", left behind")))));
+  EXPECT_THAT(listen(endpoint_),
+              StatusIs(StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr(cat("pid ", left_, " (test-sender)")),
+                             HasSubstr(cat("the last sender, pid ", trainer, ", left it running")))));
 }
 
 }  // namespace

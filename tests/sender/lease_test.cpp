@@ -114,8 +114,9 @@ TEST_F(Spares, LetSendsGoOnWhereTwoReadersStoppedOnTwoSlots) {
     ASSERT_THAT(report, IsOk()) << "send " << i;
     for (const std::string& warning : report->warnings) warnings += warning + "\n";
   }
-  EXPECT_THAT(warnings, testing::AllOf(HasSubstr("spare slot 1 of 2: stopped-0 (slot 0) still read"),
-                                       HasSubstr("spare slot 2 of 2: stopped-0 (slot 0), stopped-1 (slot 1) read on")));
+  EXPECT_THAT(warnings,
+              testing::AllOf(HasSubstr("spare slot 1 of 2: stopped-0 (slot 0) still read"),
+                             HasSubstr("spare slot 2 of 2: stopped-0 (slot 0), stopped-1 (slot 1) still read")));
 }
 
 TEST_F(Spares, AreBoundedAndTheErrorNamesEachHolderAndItsSlot) {

@@ -255,7 +255,7 @@ TEST_F(ParametersOfASingleCopy, OutliveASenderThatCouldNotRegisterThem) {
   absl::StatusOr<Sender> sender = try_listen();
   ASSERT_THAT(sender, IsOk());
   EXPECT_THAT(sender->register_model(std::make_unique<Misplaced>(parameters_.source())),
-              test::StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("does not lie in the slot")));
+              test::StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("no longer lies in the slot")));
   ASSERT_TRUE(parameters_.moved());
   sender = absl::CancelledError("it is gone");
   parameters_.expect_and_add(0, 5);

@@ -289,7 +289,7 @@ TEST_F(SpareReplay, TwoReadersThatStoppedOnTwoSlotsDoNotEndAllSends) {
     for (const std::string& warning : settled.at(version)->warnings) warnings += warning + "\n";
   }
   EXPECT_THAT(warnings, HasSubstr("spare slot 1 of 2: stopped-1 (slot 0) still read"));
-  EXPECT_THAT(warnings, HasSubstr("spare slot 2 of 2: stopped-1 (slot 0), stopped-2 (slot 1) read on"));
+  EXPECT_THAT(warnings, HasSubstr("spare slot 2 of 2: stopped-1 (slot 0), stopped-2 (slot 1) still read"));
 }
 
 // A slot was given back without having been written: the report of a later version mentioned it.
