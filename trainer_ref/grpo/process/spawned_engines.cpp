@@ -230,8 +230,7 @@ void SpawnedEngines::Impl::ended(Engine& engine, const End& end) {
   if (!engine.start_at)
     return fail(engine, unavailable(what, ", and it was restarted ", options.max_restarts,
                                     " times within an hour already (--max-engine-restarts)"));
-  options.log(
-      cat(what, "; restart ", engine.budget.used(), " of ", options.max_restarts, " within an hour"));
+  options.log(cat(what, "; restart ", engine.budget.used(), " of ", options.max_restarts, " within an hour"));
 }
 
 void SpawnedEngines::Impl::fail(const Engine& engine, const absl::Status& why) {
