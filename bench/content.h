@@ -1,9 +1,11 @@
-// The content of a measured model's tensors: numbers computed from seed, generation and the tensor's name, new for each
-// version, never zero. The workers check every byte. Making and checking a gigabyte takes a fraction of a second.
+// What a benchmark's tensors contain: numbers computed from seed, generation and the tensor's name. They are new for
+// each version and never zero, and the workers check every byte. Making and checking a gigabyte takes a fraction of a
+// second.
 //
-// Element i of a tensor is made from word(i) = hash(seed, generation, name) + i * 0x9E3779B1 (mod 2^32): an F32 has the
-// sign and the low 24 bits of the word (BF16: the sign and 8 bits of its upper half) and an exponent that puts it
-// between 1/2 and 2. If the slot's type differs from the trainer's, the reader expects that number, rounded.
+// Element i of a tensor is made from word(i) = hash(seed, generation, name) + i * 0x9E3779B1 (mod 2^32). An F32 takes
+// its sign and its low 24 bits from the word; a BF16 takes its sign and its low 8 bits from the word's upper half. The
+// other bits are fixed, so every magnitude is between 1/2 and 2. If the slot's type differs from the trainer's, the
+// reader expects that number, rounded.
 #pragma once
 
 #include <cstdint>

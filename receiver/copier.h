@@ -3,11 +3,11 @@
 // Sets: the registered tensors are set 0; with Apply::kBackground a second set of the same shapes, set 1, is allocated
 // beside them, and versions go to the two in turn. A set's address never changes.
 //
-// Threads: the session decides which thread may touch which set: the prepare thread copies into the set that the engine
-// does not read (background), or the engine's own thread into the only one (commit).
+// Threads: the session decides which thread may touch which set. With kBackground the prepare thread copies into the
+// set that the engine does not read; with kCommit the engine's own thread copies into the only set.
 //
-// A device copies to the targets that lie on it, from slots that it can read. With kCommit the copy follows the work
-// queued on the engine's stream, and later work on that stream waits for the copy.
+// If the targets lie on a device, that device copies, from slots that it can read. With kCommit the copy follows the
+// work queued on the engine's stream, and later work on that stream waits for the copy.
 #pragma once
 
 #include <array>
@@ -34,9 +34,9 @@ namespace bascule::inline v0 {
 
 class Copier {
  public:
-  // `threads`: how many copy at the flip (commit), the engine's included; 0: one per core. `stream`: the engine's, if
-  // the targets lie on a device. INVALID_ARGUMENT as check_targets(), or for targets in several places, memory that is
-  // not the device's, or a stream of another device.
+  // `threads`: how many threads copy at the flip (kCommit), the engine's included; 0: one per core. `stream`: the
+  // engine's, if the targets lie on a device. Returns INVALID_ARGUMENT in the same cases as check_targets(), and for
+  // targets in several places, memory that is not the device's, or a stream of another device.
   static absl::StatusOr<std::unique_ptr<Copier>> make(std::vector<TargetTensor> targets, const ModelOptions& options,
                                                       Apply apply, int threads, Stream stream = nullptr);
 

@@ -107,10 +107,10 @@ class Receiver {
 
   // Returns views into the slot or set itself. They do not move while it lives: a SlotId always has the same views.
   const Weights& weights(SlotId slot) const;
-  // Keeps the memory of weights(slot) mapped as long as the returned pointer lives, even after the receiver is gone:
-  // for a language in which any code may hold a tensor. Only the memory is kept: a later version may be written there,
-  // and the names and shapes of the views end with the slot. Returns null if `slot` is not the one that is served, or
-  // is the engine's own tensors.
+  // Keeps the memory of weights(slot) mapped as long as the returned pointer lives, even after the receiver is gone. It
+  // is for languages such as Python, in which a tensor may outlive the receiver. It keeps only the memory, not its
+  // content: a later version may be written there. The names and shapes in the views are not kept beyond the slot.
+  // Returns null if `slot` is not the one that is served, or if it is a set of the engine's own tensors.
   std::shared_ptr<const void> keep(SlotId slot) const;
 
   ReceiverStatus status() const;

@@ -1,5 +1,5 @@
-// The interface of schemes that move bytes themselves, with both ends taking part: a moment to move them, and messages
-// between the scheme's two ends.
+// The interface of schemes that move the bytes themselves, with both ends taking part. It tells both ends when to move
+// a version, and carries messages between them.
 //
 //   sender                                               receiver
 //   open(line)                                           open(line)            attached to a sender
@@ -11,7 +11,7 @@
 //   stop(number)          it is no longer needed
 //   close()               the sender ends                close()               the connection is lost, or ends
 //
-// On a Unix socket descriptors travel with such messages; over TCP they do not.
+// On a Unix socket, messages of say() can carry descriptors; over TCP they cannot.
 #pragma once
 
 #include <atomic>

@@ -10,8 +10,9 @@
 //
 // Calls return their errors; an exception that escapes one ends the process.
 //
-// What only some schemes do has a separate interface: bytes that move by themselves (transport/delivery.h), copies that
-// begin while the slot is written (CopiesBehind), slots that outlive the processes (transport/kept_slots.h).
+// Features that only some schemes have are in separate interfaces: moving the bytes to the workers
+// (transport/delivery.h), copying from a slot while it is still being written (CopiesBehind), and slots that outlive
+// the processes (transport/kept_slots.h).
 #pragma once
 
 #include <atomic>

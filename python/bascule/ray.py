@@ -50,15 +50,15 @@ class Entry:
 
 
 class Sender(sender.Sender):
-    """A bascule.Sender that the cluster finds by `name`, until it is closed or its process ends.
+    """A bascule.Sender that processes of the cluster find by `name`, until it is closed or its process ends.
 
     endpoint: by default a private folder per name, for engines on this host: scheme "auto" if Ray gave this process a
-    GPU, else "shm". For engines on other hosts give "auto:///folder?listen=host:port". namespace: Ray's; by default the
-    job's. timeout: how many seconds to wait while another sender, at another endpoint, holds the name. options: passed
-    to bascule.Sender.
+    GPU, else "shm". For engines on other hosts give "auto:///folder?listen=host:port". namespace: the Ray namespace of
+    the name; by default the job's. timeout: how many seconds to wait while another sender, at another endpoint, holds
+    the name. options: passed to bascule.Sender.
 
     The constructor blocks until Ray has started the actor that holds the name. If Ray restarts a trainer's actor on the
-    same node, it gets its name and endpoint again, and its engines reconnect.
+    same node, the new sender gets the same name and endpoint, and its engines reconnect.
 
     Raises BasculeError: ALREADY_EXISTS if another sender has the name; INVALID_ARGUMENT; FAILED_PRECONDITION if the
     process is not connected to a cluster; BasculeTimeoutError if Ray does not start the actor within a minute.

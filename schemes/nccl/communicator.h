@@ -6,9 +6,10 @@
 //     └────────────────────┴── abort() ──────────┴──────▶ aborting ──ended()──▶ (its threads are gone)
 //
 // It has two threads: one joins and broadcasts, the other aborts after the last NCCL call of the first. They are
-// separate because the first may be stuck in a CUDA call. The abort of one communicator frees memory, for which the
-// driver waits, under a lock, for all kernels on the device. If the peer of another communicator has died, that
-// communicator's kernel ends only by its own abort.
+// separate because the first may be stuck in a CUDA call. For example, the abort of another communicator frees memory,
+// and for that the driver waits, holding a lock, until all kernels on the device have ended. If this communicator's
+// peer has died, its kernel ends only when it is aborted itself, which its first thread could not do while it waits for
+// that lock.
 //
 // An abort may hang inside NCCL forever. Then the threads keep running with their memory, and ended() is never called.
 #pragma once

@@ -1,9 +1,9 @@
 // Chat templates of checkpoints: a conversation to the text that the model was trained on.
 //
 // Checkpoints bring them as Jinja. This is a small interpreter of what real templates use. It renders what Jinja2
-// renders under transformers' apply_chat_template, byte for byte (docs/guide/chat-templates.md). It is written here
-// because Debian 12 packages no library for it: no jinja2cpp, inja or minja; and inja is another language, without
-// macros, namespaces, `is` tests, or Jinja2's whitespace control.
+// renders under transformers' apply_chat_template, byte for byte (docs/guide/chat-templates.md). It exists because
+// Debian 12 packages no library for Jinja: no jinja2cpp, inja or minja. (inja is a different language anyway, without
+// macros, namespaces, `is` tests, or Jinja2's whitespace control.)
 //
 // A template is part of a checkpoint and may be hostile: time, memory and recursion are bounded, and a template reaches
 // only the clock and what render() is given.
@@ -37,9 +37,9 @@ class ChatTemplate {
   // error names. Both name the line.
   static absl::StatusOr<ChatTemplate> parse(std::string_view text, ChatTemplateOptions options = {});
 
-  // Reads a checkpoint's template: `folder`/chat_template.jinja, else `chat_template` of tokenizer_config.json; and the
-  // one for tools, if there are two. Variables such as bos_token come from tokenizer_config.json. Returns NOT_FOUND if
-  // the checkpoint has no template.
+  // Reads a checkpoint's template: `folder`/chat_template.jinja, else `chat_template` of tokenizer_config.json. If the
+  // checkpoint has a separate template for conversations with tools, that is read as well. Variables such as bos_token
+  // come from tokenizer_config.json. Returns NOT_FOUND if the checkpoint has no template.
   static absl::StatusOr<ChatTemplate> read(const std::filesystem::path& folder, ChatTemplateOptions options = {});
 
   // Renders a conversation. `messages` is a list of objects, `tools` a list of JSON schemas or null. With

@@ -1,7 +1,8 @@
-// Texts as Python sees them: sequences of code points. Here they are UTF-8.
+// Python's string functions for templates. As in Python, positions and counts are in code points, although the texts
+// here are UTF-8.
 //
 // Pure functions; any thread may call them. Their input must be well-formed UTF-8 (is_utf8): templates are checked when
-// they are parsed, JSON when it becomes values.
+// they are parsed, and JSON when it is converted to values.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
-// tokenizer.json of Hugging Face's `tokenizers`: text to token ids and back, with the same ids and texts.
+// Turns text into token ids and back as a checkpoint's tokenizer.json says, with the same results as Hugging Face's
+// `tokenizers`.
 //
-// It reads the tokenizers of Qwen, Llama, Mistral, Gemma, GPT-2 and similar models: models BPE and WordLevel, with the
-// normalizers, pre_tokenizers, post_processors and decoders that the headers in this folder name. Every other part is
-// refused by name. PCRE2's Unicode is older than Oniguruma's: around characters newer than Unicode 14, words may be cut
-// in other places.
+// It reads the tokenizers of Qwen, Llama, Mistral, Gemma, GPT-2 and similar models, that is, files whose `model` is BPE
+// or WordLevel, with the normalizers, pre_tokenizers, post_processors and decoders that the headers in this folder
+// name. For any other part, read() returns an error that names it. The results may differ around characters newer than
+// Unicode 14: PCRE2, used here, does not know them, while Oniguruma does, so text may be split at other places.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace bascule::ref {
 struct TokenizerParts;
 class TextStream;
 
-// Immutable and cheap to copy; any thread may call it. No call blocks but read().
+// Immutable and cheap to copy; any thread may call it. Only read() blocks.
 class Tokenizer {
  public:
   // Reads `folder`/tokenizer.json. Returns NOT_FOUND if there is none, UNIMPLEMENTED with the name of an unsupported

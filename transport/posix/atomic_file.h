@@ -20,9 +20,9 @@ namespace bascule::inline v0 {
 // removes it. Move-only; a moved-from object holds nothing and may only be destroyed.
 class AtomicFile {
  public:
-  // `suffix` is appended to the name during writing; by default ".tmp-PID", so that processes do not collide. A file
-  // that a killed process left under that name is overwritten. `folder_fd` is the folder of `path`, which is then
-  // reached by this descriptor even if it was renamed; borrowed.
+  // The temporary name is `path` with `suffix` appended; by default ".tmp-PID", so that processes do not collide. A
+  // file that a killed process left under that name is overwritten. `folder_fd` (borrowed) is a descriptor of the
+  // folder that holds `path`: the file is then created and renamed through it, even if the folder itself was renamed.
   static absl::StatusOr<AtomicFile> create(const std::filesystem::path& path, mode_t mode = 0666,
                                            std::string_view suffix = "", int folder_fd = AT_FDCWD);
   AtomicFile(AtomicFile&& other) noexcept = default;
@@ -48,7 +48,7 @@ class AtomicFile {
 };
 
 // Replaces whatever `path` named with a file that holds `text` (0600), like AtomicFile::publish(). Keep the returned
-// descriptor, and close it on another thread once the file was replaced: the end of a file may wait for the disk.
+// descriptor, and close it on another thread once the file was replaced: closing a replaced file may wait for the disk.
 // `folder_fd` as in AtomicFile::create().
 absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text,
                                       int folder_fd = AT_FDCWD);

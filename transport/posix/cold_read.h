@@ -1,9 +1,10 @@
-// Reads a file once, bypassing the page cache: it reads the bytes on the disk, at the disk's own queue depth, and
-// displaces no pages from the cache.
+// Reads a file once, bypassing the page cache: the bytes come from the disk itself, with several reads in flight, and
+// no page is displaced from the cache.
 //
-// It uses io_uring with O_DIRECT into a few buffers of anonymous memory, registered if the system's limit on locked
-// memory allows it (the pages of a file's mapping cannot be: EFAULT). If the system refuses io_uring, it uses plain
-// calls; if the file system has no O_DIRECT, it reads through the page cache.
+// It uses io_uring with O_DIRECT, and reads into a few buffers, which are registered with io_uring if the system's
+// limit on locked memory allows it. They are anonymous memory because pages of a mapped file cannot be registered
+// (EFAULT). If the system refuses io_uring, it uses plain calls; if the file system has no O_DIRECT, it reads through
+// the page cache.
 #pragma once
 
 #include <cstddef>

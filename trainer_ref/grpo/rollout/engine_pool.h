@@ -1,6 +1,6 @@
 // The engines that generate: requests are distributed over the engines that are up, in proportion to their batches. A
 // request that an engine loses is retried once on another. A request that no engine accepted, or that was lost by an
-// engine which is being restarted, is retried until it is answered.
+// engine that is now being restarted, is retried until it is answered.
 //
 // Each engine has threads that take requests from one queue (request_queue.h), each with its own connection: one more
 // than the most requests that were ever in flight there. An engine may be killed and restarted in the middle of a run,
@@ -44,17 +44,17 @@ class EnginePool {
 
   // Blocks until every engine is connected to the sender of `epoch` and serves one of its versions, or until stopped.
   // FAILED_PRECONDITION names an engine that is connected to another sender, or two URLs of one worker.
-  // DEADLINE_EXCEEDED has the first engine that does not serve, and its answer.
+  // DEADLINE_EXCEEDED names the first engine that does not serve, and gives the reason.
   absl::Status wait_until_serving(std::uint64_t epoch, absl::Duration timeout);
 
   // Returns the smallest value of each limit over all engines. Later requests fit each engine's batch. UNAVAILABLE
   // names an engine that does not answer or reports no limits.
   absl::StatusOr<EngineLimits> limits();
 
-  // For a trainer that shares a device with its engines: they free their caches (POST /sleep), and allocate them again
-  // (POST /wake_up). Calls all engines one after the other, and blocks for at most the request timeout per engine, also
-  // to wait for a restarting one. An engine that sleeps already stays asleep. UNAVAILABLE has the first engine that
-  // failed, and its answer.
+  // For a trainer that shares a device with its engines: sleep() makes them free their caches (POST /sleep), wake_up()
+  // makes them allocate the caches again (POST /wake_up). Both call all engines one after the other, even if one fails,
+  // and block for at most the request timeout per engine, which includes waiting for one that is restarting. An engine
+  // that sleeps already stays asleep. UNAVAILABLE names the first engine that failed, and quotes its answer.
   absl::Status sleep();
   absl::Status wake_up();
 

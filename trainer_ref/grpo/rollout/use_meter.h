@@ -1,7 +1,7 @@
-// How well the engines are used: each one's tokens, the time in which it has work, and the time in which it has none
-// while another has some.
+// Measures how well the engines are used: for each one, its tokens, how long it has had work, and how long it has had
+// none while another engine had some.
 //
-// Threads: one. Times are arguments, and never go back.
+// For one thread. It reads no clock: callers pass the time, which never goes back from call to call.
 #pragma once
 
 #include <chrono>
