@@ -12,9 +12,9 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// The totals to which blocks add the hashes of tiles: two words per half of a hash, the lower bits in the first. A
-// word's low bits count the tiles added to it. So the result of an atomic addition shows whether it was the last, and
-// no block waits to see the others' additions.
+// The sum of all tiles' hashes, to which each thread block adds its own: two words per half of a hash, the lower bits
+// in the first. The low bits of a word count the tiles added to it. So a block knows from the result of its atomic
+// addition whether it was the last to add, and need not wait for the others.
 //
 //   words 0, 2   | sum of the halves' lower 22 bits, 43 bits      | tiles, 21 bits |
 //   words 1, 3   | sum of the halves' upper 42 bits, modulo 2^43  | tiles, 21 bits |

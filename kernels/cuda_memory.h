@@ -13,15 +13,15 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// Declares that the calling thread belongs to Bascule, so that its guards leave it on their device. Going back to
-// device 0, where a thread begins, would make a context there (since CUDA 12 by cudaSetDevice): some hundred MB on a
-// GPU that another process may use.
+// Declares that the calling thread belongs to Bascule: a DeviceGuard there does not restore the previous device. That
+// would usually be device 0, on which every thread begins, and since CUDA 12 cudaSetDevice(0) makes a context there:
+// some hundred MB on a GPU that another process may use.
 void own_thread_of_devices();
 
-// Makes `device` and its context current for a scope, and then restores the previous device. In the scope this thread
-// may query events, allocate and free while another thread captures a graph in any mode, because CUDA's relaxed capture
-// mode is set for this thread. Work enqueued on a captured stream is another matter: see check_stream() of
-// transport/device.h.
+// Makes `device` and its context current for a scope, and then restores the previous device (not on a thread of
+// Bascule's, see above). In the scope this thread may query events, allocate and free while another thread captures a
+// graph in any mode, because CUDA's relaxed capture mode is set for this thread. Work enqueued on a captured stream is
+// another matter: see check_stream() of transport/device.h.
 //
 // A guard inside another one of the same device costs nothing.
 class DeviceGuard {

@@ -1,6 +1,6 @@
-// SchemeChannel: the receiver's end of the messages that the two ends of a scheme exchange (transport/delivery.h).
-// Messages wait until the sender's memory is reached. A separate thread receives versions, so that neither the I/O
-// thread nor the prepare thread waits for bytes from other processes.
+// SchemeChannel: the receiver's side of the messages between a scheme's two ends (transport/delivery.h). Messages that
+// come before attach() or during a pause() are held back. Versions are received on a separate thread, so that neither
+// the I/O thread nor the prepare thread waits for bytes from other processes.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first

@@ -1,11 +1,11 @@
-// Packer: how registered tensors become a slot, depending on where each lies.
+// Packer: how registered tensors become a slot, depending on where tensors and slot lie.
 //
 //   tensors ╲ slot   host memory                       the tensors' device
 //   host memory      HostPacker: kernels::pack         refused: use a scheme with slots in host memory
 //   a device         DeviceToHostPacker: packed there, DevicePacker: one launch on the sender's own stream
 //                    copied out piece by piece
 //
-// The public thread calls pack() and digest(); a packer that enqueues returns from them at once, and another thread may
+// The public thread calls pack() and digest(). If the packer enqueues(), both return at once, and another thread may
 // then call finish(). One slot at a time.
 #pragma once
 

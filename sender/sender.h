@@ -3,11 +3,11 @@
 //
 // Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns sockets,
 // membership and the slot ring; a storage thread waits for the scheme's files. These two threads call no user code
-// except `log` and `trace`. fork: a child must not use the object, and keeps nothing of it: lock, sockets, pipes and
-// slots end with this process (except, with slots=1, the slot, which holds the parameters). Destruction aborts a loan,
-// gives up a pending send (workers that do not know the decision yet drop the version and keep serving), says goodbye
-// to all workers and joins the threads. It takes milliseconds, but waits for unfinished work on a device, on a disk or
-// in the scheme, up to that work's deadline.
+// except `log` and `trace`. After a fork, the child must not use the object, and keeps nothing of it: lock, sockets,
+// pipes and slots end with this process (except, with slots=1, the slot, which holds the parameters). Destruction
+// aborts a loan, gives up a pending send (workers that do not know the decision yet drop the version and keep serving),
+// says goodbye to all workers and joins the threads. It takes milliseconds, but waits for unfinished work on a device,
+// on a disk or in the scheme, up to that work's deadline.
 #pragma once
 
 #include <memory>
@@ -41,14 +41,16 @@ class Sender {
   Sender& operator=(Sender&&) noexcept;
   ~Sender();
 
-  // Names the tensors to send; reads no elements yet. Workers that have greeted are refused if their tensors differ.
-  // INVALID_ARGUMENT names the tensor and the problem: a name that is empty, not UTF-8 or used twice, a negative
-  // dimension, or memory that is not the device's. Other causes are a stream of another device, and more tensors than a
-  // message to a worker can name (64 MiB of names, types and shapes). FAILED_PRECONDITION on a second call: each model
-  // needs its own sender and endpoint. With slots=1 the tensors move into the slot and keep it alive, even after this
-  // sender is gone (TensorSource::move_into, ParameterMemory): engines then keep reading the published version, or, if
-  // the system refuses that, the log reports it. INVALID_ARGUMENT then also names two tensors that share bytes, unless
-  // they are one storage under two names (sender/overlap.h).
+  // Names the tensors to send; reads no elements yet. Workers that have already greeted are refused if their tensors
+  // differ. INVALID_ARGUMENT: a tensor's name is empty, not UTF-8 or used twice, a dimension is negative, or its memory
+  // is not on the device (the text names the tensor); the stream is of another device; or there are more tensors than a
+  // message to a worker can name (64 MiB of names, types and shapes). FAILED_PRECONDITION: a second call; each model
+  // needs its own sender and endpoint.
+  //
+  // With slots=1 the tensors move into the slot and keep it alive, even after this sender is gone
+  // (TensorSource::move_into, ParameterMemory). Engines then go on reading the published version; if the system refuses
+  // that, the log reports it. With slots=1, INVALID_ARGUMENT also names two tensors that share bytes, unless they are
+  // one storage under two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
   // The same with only names, types and shapes, for a trainer whose tensors are never all whole at once (FSDP, ZeRO-3).
@@ -62,8 +64,9 @@ class Sender {
 
   // Packs, publishes, and returns once every worker serves the version or was evicted: report.complete() tells which.
   // Without workers it returns OK. An error means that no worker flipped; it names the worker, version or tensor.
-  // DEADLINE_EXCEEDED: no slot, pack or delivery in time. It is also returned if the send's deadlines passed while this
-  // process was stopped; the text says so, the next call waits for that send, and its report lists it in `updates`.
+  // DEADLINE_EXCEEDED: no slot was free in time, or the pack or the delivery took too long. It is also returned if the
+  // send's deadlines passed while this process was stopped; the text says so, the next call waits for that send, and
+  // its report lists it in `updates`.
   //
   // `weights`: other tensors to send in place of the registered ones, with the same names, types and shapes, in any
   // order; null: the registered ones. `worker_ids`: names of workers, or of groups for all their ranks; empty: all. The
@@ -85,9 +88,9 @@ class Sender {
   // needs a slot first waits for it.
   absl::Status update_weights(std::unique_ptr<TensorSource> weights = nullptr);
 
-  // The lower-level, zero-copy pair: loan() lends a free slot, of whose tensors the caller must write every byte;
-  // publish() makes it a version. loan() blocks until a slot is free, for at most the endpoint's timeout. A loan
-  // that is dropped is aborted.
+  // The lower-level, zero-copy pair: loan() lends a free slot; the caller must write every byte of its tensors;
+  // publish() makes it a version. loan() blocks until a slot is free, for at most the endpoint's timeout. A loan that
+  // is dropped is aborted.
   //
   // With slots=1 the registered parameters themselves are the slot. loan() asks the workers to yield and returns once
   // all have: each waits inside its commit(). Then optimizer.step() may write, for `loan_timeout` (30 s). After that

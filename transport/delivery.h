@@ -59,11 +59,12 @@ class Delivery {
   virtual ~Delivery() = default;
   // Called once, before the first worker. `line` lives until close().
   virtual void open(WorkerLine& line) = 0;
-  // True: deliver() is called as soon as all workers are ready, while the slot may still be written. False: the slot is
-  // whole.
+  // True: deliver() is called as soon as all workers are ready, while the slot may still be written. False: only once
+  // the slot is whole.
   virtual bool starts_while_written() const { return false; }
-  // Several deliveries may be under way at once: of the version being sent, and of catch-ups. A worker that is removed
-  // meanwhile needs nothing further. An error aborts the version for all its workers; FAILED_PRECONDITION: this end
+  // Starts to move a version's bytes to its workers; calls `done` when it has ended. Several deliveries may be under
+  // way at once: one of the version being sent, others for workers that catch up. A worker that is removed meanwhile
+  // needs nothing further. An error in `done` aborts the version for all its workers; FAILED_PRECONDITION: this end
   // will never deliver again. The slot is not rewritten before `done`, even if the version is aborted.
   virtual void deliver(DeliveryOrder order, Done done) = 0;
   // The version was aborted or all its workers are lost: the delivery should end soon. A slot that is not whole yet

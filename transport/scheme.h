@@ -89,7 +89,7 @@ struct SlotView {
   int device = kHost;
   std::optional<Digest> digest{};  // of the bytes, if they were digested during the transfer
   // Keeps the memory readable after end_read() and unmap(), although another version may be written there. If null, the
-  // memory goes with the transport.
+  // memory lives as long as the transport.
   std::shared_ptr<const void> memory{};
 };
 
@@ -107,7 +107,7 @@ class SenderTransport {  // one per sender
   // The worker is gone. I/O thread.
   virtual void remove(WorkerId) {}
 
-  // The scheme's optional interfaces; null if it lacks them. Every call returns the same.
+  // The scheme's optional interfaces; null if it lacks them. Every call returns the same pointer.
   virtual Delivery* delivery() { return nullptr; }
   virtual KeptSlots* kept_slots() { return nullptr; }
   // How versions reach `worker`, for people, if a scheme has several paths: "relay". Empty if it has one, or if the
@@ -118,9 +118,10 @@ class SenderTransport {  // one per sender
 class ReceiverTransport {  // one per attachment to a sender's epoch; prepare thread, one call at a time (see maps_once)
  public:
   virtual ~ReceiverTransport() = default;
-  // Reaches the offered slots: maps, registers, pins, once per slot, so that no send pays for it. The first call has
-  // the slots of the welcome, later calls each slot that the sender makes. After a lost connection all slots are
-  // offered again; a known one keeps its address. UNIMPLEMENTED: this process can never reach them and need not retry.
+  // Makes the offered slots reachable: maps, registers or pins each slot once, so that no send pays for it. The first
+  // call has the slots of the welcome, later calls each further slot that the sender makes. After a lost connection all
+  // slots are offered again, and a slot that was accepted before keeps its address. UNIMPLEMENTED: this process can
+  // never reach them, and need not retry.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
   // Returns where the worker reads the version, once its bytes are there or on their way. The view's slot is the
   // sender's, or the number of a free buffer if the scheme has its own memory here. Either way, a number always stands
@@ -137,14 +138,14 @@ class ReceiverTransport {  // one per attachment to a sender's epoch; prepare th
   // Like SenderTransport::path(), for this worker, once slots were accepted.
   virtual std::string path() const { return {}; }
 
-  // The scheme's optional interfaces; null if it lacks them. The answer may change when slots were accepted.
+  // The scheme's optional interfaces; null if it lacks them. The answer may change once slots were accepted.
   virtual CopiesBehind* copies_behind() { return nullptr; }
   virtual KeptVersions* kept_versions() { return nullptr; }
   virtual Reception* reception() { return nullptr; }
 };
 
-// prepare() copies the bytes from the memory they are written to, and may begin before all are written. That takes
-// time, and only a digest of the copy can verify it.
+// For a scheme whose prepare() copies the bytes out of the memory that the sender writes, possibly before all are
+// written. The copy takes time, and only a digest of the copy can verify it.
 class CopiesBehind {
  public:
   virtual ~CopiesBehind() = default;

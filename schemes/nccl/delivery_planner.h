@@ -4,8 +4,8 @@
 //
 // A group is one communicator: the sender is rank 0, and its workers are the other ranks. A delivery goes to its
 // workers through the groups that cover them; workers that no group covers get a new one. So a worker that joins is
-// served at once by a group of two, while the others continue in their group. Meanwhile the group of all workers is
-// made, and takes over once it is warm.
+// served at once by a group of two, while the others continue in their group. Meanwhile a new group of all workers is
+// made, which takes over once it is warm.
 //
 //   DeliveryPlanner   deliveries: which part goes through which group, and where it continues if a group is left
 //   CommGroups        the groups: asked for, made, warmed, left; the connected workers; the group of all

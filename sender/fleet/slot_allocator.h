@@ -1,8 +1,8 @@
-// SlotAllocator: the sender's slots: their memory, digests and holders, and which one the public thread may write. Pure
-// bookkeeping over a SlotRing.
+// SlotAllocator: keeps track of the sender's slots, with their memory, digests and holders, and of which slot the
+// public thread may write. Pure bookkeeping over a SlotRing.
 //
 //              take() / take_ahead()          announce()
-//   nothing ──────────────────────▶ granted ─────────────▶ written: a version's, until it is published or aborted
+//   nothing ──────────────────────▶ granted ─────────────▶ written for a version, which is then published or aborted
 //      ▲                              │
 //      └───────── give_back() ────────┘
 #pragma once

@@ -1,9 +1,9 @@
-// Finds the names of a block that are unset until it assigns them.
+// Finds the names that are unset in a block until the block assigns them.
 //
-// Jinja2 decides where a name is looked up before it runs a template. A name belongs to a block if the block assigns
-// it, has not read it before, and no block around it knows it. Until it is assigned it is undefined, and blocks inside
-// that read it do not see the rendering's variable of the same name. A name assigned only in branches of an `if` is
-// looked up like any other.
+// Before it runs a template, Jinja2 decides where each name is looked up. A name belongs to a block if the block
+// assigns it without having read it first, and no enclosing block uses it. Such a name is undefined until it is
+// assigned: blocks inside that read it earlier do not fall back to the variable of the same name that was passed to the
+// rendering. A name that is assigned only in branches of an `if` is looked up like any other.
 #pragma once
 
 #include <bascule/trainer_ref/chat/ast.h>

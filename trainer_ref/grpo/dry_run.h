@@ -9,9 +9,9 @@
 
 namespace bascule::ref {
 
-// Logs the memory that the run takes, by part, and what its device has. If that is enough, tries an update there with
-// random weights, and logs how fast it is. RESOURCE_EXHAUSTED: the device has too little memory; the text says what to
-// change. Other errors are about flags, like a run's.
+// Logs how much memory each part of the run takes, and how much its device has. If that is enough, tries an update on
+// the device with random weights, and logs how fast it is. RESOURCE_EXHAUSTED: the device has too little memory; the
+// text says what to change. Other errors are about flags; a run returns the same ones.
 absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log);
 
 }  // namespace bascule::ref

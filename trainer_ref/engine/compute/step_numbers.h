@@ -39,8 +39,9 @@ class StepNumbers {
 
   // The shape of `rows`, in the order of the batch.
   static StepShape shape_of(std::span<const Row> rows);
-  // A shape for graphs, of which there must not be too many: it has room for `shape`, with at most `most` of each.
-  // Prompts' tokens grow by at most a quarter if there are 128 or more, all else to the next power of two.
+  // Rounds `shape` up, so that there are not too many shapes to record graphs for; at most `most_rows` and
+  // `most_blocks`. The tokens of prompts grow by at most a quarter if there are 128 or more, everything else to the
+  // next power of two.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
 
   // Room for steps of up to `bytes`. A larger step makes more room, which changes addresses.
@@ -54,9 +55,9 @@ class StepNumbers {
               std::int64_t spare_block);
 
   const StepShape& shape() const { return shape_; }
-  // A part on the device. `Element` is the part's type: int64 for token ids, positions, places and picked (the token
-  // whose logits each draw's row has), int32 for contexts, row_of, drawn_by (-1: the token is known) and blocks,
-  // PromptTile, Draw.
+  // A part on the device. `Element` must be the part's type: int64 for kTokenIds, kPositions, kPlaces and kPicked (the
+  // token for each row of the logits); int32 for kContexts, kRowOf, kDrawnBy (-1: the token is known) and kBlocks;
+  // PromptTile for kTiles; Draw for kDraws.
   template <typename Element>
   const Element* at(Part part) const {
     return reinterpret_cast<const Element*>(device_.const_data_ptr<std::uint8_t>() + offsets_[part]);

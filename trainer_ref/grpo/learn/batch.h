@@ -1,6 +1,7 @@
-// A micro-batch as tensors: rows of a prompt and its completion, packed without padding.
+// A micro-batch as tensors. Each row is a prompt and its completion; rows are packed without padding.
 //
-// Shapes: R rows, N tokens of all rows (prompts and completions), M tokens of all completions, row after row.
+// In the shapes, R is the number of rows, N the number of tokens in them (prompts and completions), and M the number of
+// tokens in their completions. Tokens are in the order of the rows.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// A program that answers lines: it reads them from its stdin and writes answers to its stdout; its stderr is ours.
+// A child process that answers line by line: it reads a line from its stdin and writes the answer to its stdout. Its
+// stderr is ours.
 //
 // Threads: one. No call raises SIGPIPE.
 #pragma once
