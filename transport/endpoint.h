@@ -1,4 +1,4 @@
-// An endpoint: one string that chooses the scheme, the place and the options. Both ends get the same string.
+// An endpoint: one string, the same at both ends, that chooses the scheme, the place and the options.
 //
 //   shm:///run/user/1000/grpo?wire_dtype=bf16&digest=on&timeout=30s
 //   scheme  folder              options
@@ -6,11 +6,11 @@
 //   nccl://node1:29500?state=/var/tmp/grpo&token_file=/home/me/.grpo-token
 //   scheme host  port  options
 //
-//   auto:///run/user/1000/grpo?listen=node1:29500      a sender with both
+//   auto:///run/user/1000/grpo?listen=node1:29500      a folder, and TCP as well
 //
-// With a folder the control connection is a Unix socket at <folder>/control.sock. With a host (a name, an IPv4 address,
-// or an IPv6 address in brackets) and a port it is TCP, and both ends must know the same token
-// (docs/guide/security.md).
+// If the place is a folder, the control connection is a Unix socket, <folder>/control.sock. If it is a host (a name, an
+// IPv4 address, or an IPv6 address in brackets) and a port, the connection is TCP, and both ends must know the same
+// token (docs/guide/security.md).
 #pragma once
 
 #include <array>
@@ -37,18 +37,19 @@ enum class DigestMode {
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
-inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less those for other uses
+inline constexpr int kMaxOfferedSlots = 12;  // a message's descriptors, less those for other uses
 
 struct Endpoint {
   std::string scheme;      // "shm"
   std::string host;        // for a control connection over TCP, without brackets; empty: Unix socket
   std::uint16_t port = 0;  // for TCP; 0: Unix socket
-  // Absolute. Holds the socket and the sender's state. Over TCP it holds the state only: state=, or by default
-  // $XDG_STATE_HOME/bascule/<host>_<port> (~/.local/state if that is not set; empty if there is no home either).
+  // Absolute. Holds the socket and the sender's state. Over TCP it holds only the state, and is given by state=; by
+  // default it is $XDG_STATE_HOME/bascule/<host>_<port>, with ~/.local/state if that variable is not set, or empty if
+  // there is no home either.
   std::filesystem::path folder;
   std::filesystem::path token_file;  // token_file=: the file with the token, in place of BASCULE_TOKEN; TCP only
-  // listen=host:port, with a folder: where the sender also takes workers over TCP. A worker with this URL uses the
-  // folder.
+  // listen=host:port, only with a folder: the address where the sender also accepts workers over TCP. A worker that is
+  // given this URL uses the folder.
   std::optional<HostPort> listen;
 
   int slots = 2;  // slots=N; 1: a single copy, in the trainer's own parameters
@@ -69,9 +70,10 @@ struct Endpoint {
   // The scheme's own options, by name (transport/scheme_option.h); scheme_for() checks them.
   std::map<std::string, std::string, std::less<>> scheme_options;
 
-  // Not part of the string: this process only looks at slots; senders may write them meanwhile (receiver/status.h).
+  // Not part of the string: true if this process only looks at slots, which senders may write meanwhile
+  // (receiver/status.h).
   bool looks_only = false;
-  // Not part of the string: how many versions a worker with its own memory (Scheme::to_own_memory) keeps memory for.
+  // Not part of the string: how many versions a worker has memory for, if it has its own (Scheme::to_own_memory).
   std::size_t versions_kept = 2;
   // Not part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
   int device = -1;
@@ -83,9 +85,9 @@ struct Endpoint {
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
-  // INVALID_ARGUMENT: malformed, a value out of range, a folder too long for a socket's address, an option that makes
-  // no sense for this kind of place. The registry's scheme_for() checks that the scheme exists and has the options that
-  // are not common.
+  // Returns INVALID_ARGUMENT if the URL is malformed, a value is out of range, the folder is too long for a socket's
+  // address, or an option makes no sense for this kind of place. Whether the scheme exists and knows the options that
+  // are not common is checked later, by the registry's scheme_for().
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };
 

@@ -5,8 +5,8 @@
 //   0: each aligned to 64 bytes                                     each aligned to its element
 //
 // There are no gaps. Tied tensors travel once: the second name is an alias of the first. Tensors that a worker wants
-// fused lie one after the other and count as one in the order above: only the first is guaranteed to be aligned to 64
-// bytes.
+// fused lie one after the other; the order above treats them as one tensor, so only the first is guaranteed to be
+// aligned to 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -41,17 +41,17 @@ class Layout {
  public:
   Layout() = default;
 
-  // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names the
-  // tensor and the problem: a name that is empty, not UTF-8 or duplicate, a negative dimension, a size above 2^62
-  // bytes.
+  // Orders and places `specs`; each pair in `tied` is an alias and the name that it stands for. Returns
+  // INVALID_ARGUMENT, naming the tensor, for a name that is empty, not UTF-8 or duplicate, a negative dimension, or a
+  // size above 2^62 bytes.
   //
-  // `fused` are lists of tensors to place one after the other. Earlier lists win: a list is ignored if it shares a
-  // tensor with an earlier list or if its tensors cannot be joined; joined_at() shows the result.
+  // Each list in `fused` names tensors to place one after the other. A list is ignored if it shares a tensor with an
+  // earlier list, or if its tensors cannot be joined; joined_at() tells which lists were placed.
   static absl::StatusOr<Layout> arrange(std::vector<TensorSpec> specs,
                                         std::vector<std::pair<std::string, std::string>> tied,
                                         std::span<const std::vector<std::string>> fused = {});
 
-  // Makes a layout of values from the other end, and checks all of them.
+  // Makes a layout from values that the other end sent, and checks all of them.
   static absl::StatusOr<Layout> from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
                                                 std::uint64_t bytes);
 
@@ -59,21 +59,22 @@ class Layout {
   std::span<const Alias> aliases() const { return aliases_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Identifies a layout: 128 bits over all of the above. Workers may join with any layout.
+  // Identifies a layout: 128 bits over tensors(), aliases() and bytes(). Workers may join with any layout.
   const Digest& fingerprint() const { return fingerprint_; }
 
-  // The placement of the tensor with this name or alias; null if there is none.
+  // Returns the placement of the tensor with this name or alias, or null if there is none.
   const Placement* find(std::string_view name) const;
 
-  // The type and shape of these tensors joined along their first dimension; the name is empty. INVALID_ARGUMENT names
-  // the tensor that is not sent, is a scalar, is listed twice, or differs from the first in type or inner dimensions.
+  // Returns the type and shape of these tensors joined along their first dimension, with an empty name. Returns
+  // INVALID_ARGUMENT, naming the tensor, if one is not in the layout, is a scalar, is listed twice, or differs from the
+  // first in type or inner dimensions.
   absl::StatusOr<TensorSpec> join(std::span<const std::string> names) const;
-  // The byte offset of the first tensor, if these tensors lie one after the other in this order.
+  // Returns the first tensor's byte offset if these tensors lie one after the other in this order, else nullopt.
   std::optional<std::uint64_t> joined_at(std::span<const std::string> names) const;
 
-  // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor that is
-  // missing, surplus, duplicate, or has another shape or type (with `casts`: a type that cannot be cast), and counts
-  // the others. Aliases may be expected, but need not be.
+  // Returns OK if a worker that expects `expected` can take this layout. Otherwise returns INVALID_ARGUMENT, which
+  // names the first tensor that is missing, surplus, duplicate, or has another shape or type (with `casts`: a type that
+  // cannot be cast), and counts the others. Aliases may be expected, but need not be.
   absl::Status check_expected(std::span<const TensorSpec> expected, bool casts = false) const;
 
   friend bool operator==(const Layout& a, const Layout& b) {

@@ -8,11 +8,11 @@
 //   remove(worker)                                     end_read(slot)       the engine no longer reads it
 //   unmake_slot(slot)                                  unmap(slot)          it left the ring
 //
-// Calls return their errors; an exception that escapes one ends the process.
+// Calls report errors by their return values; an exception that escapes a call ends the process.
 //
-// Features that only some schemes have are in separate interfaces: moving the bytes to the workers
-// (transport/delivery.h), copying from a slot while it is still being written (CopiesBehind), and slots that outlive
-// the processes (transport/kept_slots.h).
+// Separate interfaces cover what only some schemes do: moving the bytes to the workers (transport/delivery.h), copying
+// from a slot while it is still being written (CopiesBehind), and slots that outlive the processes
+// (transport/kept_slots.h).
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ struct Publication {
 // One slot as a scheme sees it.
 struct OfferedSlot {
   SlotId id;
-  const SlotMemory* memory = nullptr;                      // lives until unmake_slot()
+  const SlotMemory* memory = nullptr;                      // valid until unmake_slot()
   const std::atomic<std::uint64_t>* bytes_done = nullptr;  // length of the written prefix; release/acquire
 };
 
@@ -69,7 +69,8 @@ struct Offer {
   std::vector<int> descriptors;  // borrowed from the slots; at most kMostOffered
 };
 inline constexpr std::size_t kMostOffered = 14;  // the welcome takes two more
-// How many bytes of the slot's current or last version are written; 0 over TCP, where it cannot be known. Any thread.
+// Returns how many bytes are written of the version that the slot holds or is getting; 0 over TCP, where the worker
+// cannot know. Any thread.
 using WrittenSoFar = std::function<std::uint64_t(SlotId)>;
 struct ReceivedOffer {
   std::string bytes;
@@ -82,14 +83,14 @@ struct ReceivedOffer {
 inline constexpr std::uint32_t kOwnMemory =
     1u << 16;  // indices of a receiver's own memory begin here; slots' indices are lower
 
-// Bytes that a worker can read, in host memory or on a device of its process; valid until end_read().
+// Bytes that a worker can read until end_read(), in host memory or on a device of its process.
 struct SlotView {
   SlotId slot;
   std::span<const std::byte> bytes;  // on a device: addresses there
   int device = kHost;
   std::optional<Digest> digest{};  // of the bytes, if they were digested during the transfer
-  // Keeps the memory readable after end_read() and unmap(), although another version may be written there. If null, the
-  // memory lives as long as the transport.
+  // Holding this keeps the memory readable even after end_read() and unmap(), though another version may be written
+  // there. If it is null, the memory lives as long as the transport.
   std::shared_ptr<const void> memory{};
 };
 
@@ -97,9 +98,10 @@ class SenderTransport {  // one per sender
  public:
   virtual ~SenderTransport() = default;
 
-  // Allocates a new slot, for tensors on `device` (or kHost). RESOURCE_EXHAUSTED: memory is short. Public thread.
+  // Allocates a new slot, for tensors on `device` (or kHost). Returns RESOURCE_EXHAUSTED if memory is short. Public
+  // thread.
   virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) = 0;
-  // Frees the memory of a slot that left the ring and that no worker reads. Public thread.
+  // Frees the memory of a slot that has left the ring and that no worker reads any more. Public thread.
   virtual void unmake_slot(SlotId) {}
   // Returns what `worker` needs to reach `slots`: all slots when it joins, later only the new ones. An error refuses
   // the worker. I/O thread.
@@ -107,11 +109,11 @@ class SenderTransport {  // one per sender
   // The worker is gone. I/O thread.
   virtual void remove(WorkerId) {}
 
-  // The scheme's optional interfaces; null if it lacks them. Every call returns the same pointer.
+  // The scheme's optional interfaces, or null for those that it lacks. Every call returns the same pointer.
   virtual Delivery* delivery() { return nullptr; }
   virtual KeptSlots* kept_slots() { return nullptr; }
-  // How versions reach `worker`, for people, if a scheme has several paths: "relay". Empty if it has one, or if the
-  // worker has not reported its path yet. I/O thread.
+  // For schemes with several paths: names the one by which versions reach `worker`, such as "relay", for people to
+  // read. Empty if the scheme has only one path, or the worker has not reported its path yet. I/O thread.
   virtual std::string path(WorkerId) const { return {}; }
 };
 
@@ -119,41 +121,41 @@ class ReceiverTransport {  // one per attachment to a sender's epoch; prepare th
  public:
   virtual ~ReceiverTransport() = default;
   // Makes the offered slots reachable: maps, registers or pins each slot once, so that no send pays for it. The first
-  // call has the slots of the welcome, later calls each further slot that the sender makes. After a lost connection all
-  // slots are offered again, and a slot that was accepted before keeps its address. UNIMPLEMENTED: this process can
-  // never reach them, and need not retry.
+  // call offers the slots listed in the welcome; later calls offer each slot that the sender adds. After a lost
+  // connection all slots are offered again, and a slot that was accepted before keeps its address. Returns
+  // UNIMPLEMENTED if this process can never reach the slots, so that it does not retry.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
-  // Returns where the worker reads the version, once its bytes are there or on their way. The view's slot is the
-  // sender's, or the number of a free buffer if the scheme has its own memory here. Either way, a number always stands
-  // for the same address.
+  // Blocks until the version's bytes are there or on their way, and returns where the worker reads them. The view's
+  // `slot` names the sender's slot or, if the scheme has its own memory here, one of its free buffers. Either way, a
+  // number always stands for the same address.
   virtual absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) = 0;
-  // The engine no longer reads the view's slot, or will not read it after all.
+  // The engine has stopped reading the view's slot, or will never read it.
   virtual void end_read(SlotId slot) = 0;
 
-  // Where the bytes of an accepted slot lie, until unmap(). `device` is the device whose memory it is, possibly a peer
-  // of the GPU that reads. Returns nullopt if the slot has no fixed address.
+  // Returns where the bytes of an accepted slot lie until unmap(), or nullopt if they have no fixed address. The view's
+  // `device` is the one that owns the memory, possibly a peer of the GPU that reads it.
   virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
   // The slot left the ring: unmap its memory.
   virtual void unmap(SlotId) {}
-  // Like SenderTransport::path(), for this worker, once slots were accepted.
+  // Like SenderTransport::path(), for this worker. Call it after accept().
   virtual std::string path() const { return {}; }
 
-  // The scheme's optional interfaces; null if it lacks them. The answer may change once slots were accepted.
+  // The scheme's optional interfaces, or null for those that it lacks. accept() may change the answers.
   virtual CopiesBehind* copies_behind() { return nullptr; }
   virtual KeptVersions* kept_versions() { return nullptr; }
   virtual Reception* reception() { return nullptr; }
 };
 
-// For a scheme whose prepare() copies the bytes out of the memory that the sender writes, possibly before all are
-// written. The copy takes time, and only a digest of the copy can verify it.
+// For schemes whose prepare() copies the bytes out of the memory that the sender writes, possibly before all are
+// written. The copy takes time, and only a digest of the copied bytes can verify it.
 class CopiesBehind {
  public:
   virtual ~CopiesBehind() = default;
-  // Reports that the first `bytes_done` bytes of a version are written. Returns soon. Called for one version at a time,
-  // which may still be aborted.
+  // Reports that the first `bytes_done` bytes of a version are written. Returns soon. Called for one version at a time;
+  // that version may still be aborted.
   virtual void copy_behind(const Publication& publication, std::uint64_t bytes_done) = 0;
-  // Blocks until everything that earlier calls began, even failed ones, has stopped reading and writing.
-  // DEADLINE_EXCEEDED: something still reads or writes.
+  // Blocks until all work that earlier calls started, even calls that failed, has stopped reading and writing. Returns
+  // DEADLINE_EXCEEDED if some still reads or writes.
   virtual absl::Status settle(Deadline deadline) = 0;
 };
 
@@ -164,12 +166,13 @@ struct Scheme {
   bool maps_once = false;    // prepare() and end_read() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes
-  // Versions arrive in the worker's own memory, on the device that it reads on: the core need not copy them there.
+  // Versions arrive in the worker's own memory, on the device where the worker reads, so the core need not copy them
+  // there.
   bool to_own_memory = false;
   bool serves_hosts = false;            // with on_device: also brings versions to workers that read on the host
   std::vector<SchemeOption> options{};  // in addition to every endpoint's options
-  // The scheme that both ends use at an endpoint with a host; null: this one. needs_descriptors then concerns folders
-  // only, and a sender with a folder can also listen=: offer() is told each worker's kind of connection.
+  // If set, both ends use this other scheme at an endpoint with a host. needs_descriptors then applies to folders only,
+  // and a sender with a folder can also take listen=, so offer() is told each worker's kind of connection.
   std::shared_ptr<const Scheme> over_tcp{};
   std::function<absl::Status()> usable{};  // its error names what this build or machine lacks; null: always usable
   std::function<absl::StatusOr<std::unique_ptr<SenderTransport>>(const Endpoint&, Epoch)> make_sender;

@@ -1,4 +1,4 @@
-// The memory of one slot: the ring owns it, schemes offer it to workers.
+// The memory of one slot. The sender's ring owns it, and schemes offer it to workers.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct SlotMemory {
   std::uint64_t bytes = 0;        // of the layout; the mapping may add a file's header and the rest of a page
   std::uint64_t data_offset = 0;  // where the layout's bytes begin in the mapping
   int device = kHost;             // the device whose memory it is, or kHost
-  std::shared_ptr<std::byte> device_memory{};  // where the sender may write it, on that device
+  std::shared_ptr<std::byte> device_memory{};  // on a device: where the sender may write
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
   std::shared_ptr<HostWindow> window{};        // lets a device pack into host memory; destroyed before the mapping
 

@@ -1,5 +1,5 @@
-// How an engine that copies makes its tensors from the sender's: from one whole tensor, from a box of one, or from
-// several joined; cast if the types differ.
+// For engines that copy: describes how each of the engine's tensors is made from the sender's, from one whole tensor,
+// from a box of one, or from several joined. Elements are cast if the types differ.
 //
 //   the sender's gate_proj [I, H], up_proj [I, H], and the engine's gate_up_proj of rank 1 of 2, [I, H]:
 //
@@ -24,7 +24,7 @@ struct Slice {
   std::int64_t begin = 0, end = 0;  // elements [begin, end) of that dimension
 };
 
-// A box of one of the sender's tensors; without slices the whole tensor.
+// A box of one of the sender's tensors, or the whole tensor if there are no slices.
 struct Part {
   std::string tensor{};  // the sender's name for it, or a tied name
   std::vector<Slice> slices{};
@@ -36,7 +36,7 @@ struct TargetTensor {
   std::string name{};
   DType dtype = DType::kF32;          // floating-point tensors are cast to it
   std::vector<std::int64_t> shape{};  // empty: a scalar
-  std::byte* data = nullptr;          // borrowed. Two targets may share a storage if they are made of the same parts
+  std::byte* data = nullptr;          // borrowed; two targets with the same parts may share it
   std::vector<Part> parts{};          // empty: the sender's tensor of the same name, whole
   int join_dim = 0;                   // the dimension along which several parts are joined
   int device = kHost;                 // the device on which `data` lies; the same for all targets
@@ -50,9 +50,9 @@ enum class Apply {
   kBackground,  // before commit(), into a second set of tensors: two models in memory, and no stall
 };
 
-// Checks what can be checked without a sender. INVALID_ARGUMENT names the target and the problem: a name that is empty,
-// not UTF-8 or duplicate, no data, a negative dimension, a slice that ends before it begins, memory shared with another
-// target.
+// Checks what can be checked without a sender. Returns INVALID_ARGUMENT, naming the target, for a name that is empty,
+// not UTF-8 or duplicate, missing data, a negative dimension, a slice that ends before it begins, or memory shared with
+// another target.
 absl::Status check_targets(std::span<const TargetTensor> targets);
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// Tensors as the transport sees them: a name, a type, a shape, and where the elements lie. Specs own their text; views
-// own nothing.
+// Tensors as the transport sees them: a name, a type, a shape, and where the elements lie. Specs own their strings;
+// views own nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct CUstream_st;
 
 namespace bascule::inline v0 {
 
-inline constexpr int kHost = -1;  // host memory, in place of a device's ordinal
+inline constexpr int kHost = -1;  // used as a device number, this means host memory
 using Stream = CUstream_st*;      // the user's cudaStream_t; null: the device's default ("legacy") stream
 
 struct TensorSpec {
@@ -29,7 +29,7 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor.
+// Where a tensor's elements lie, in host memory or on a device of this process. Valid as long as the tensor itself.
 struct TensorView {
   std::string_view name;
   DType dtype = DType::kF32;
@@ -54,28 +54,30 @@ std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [1
 std::string to_string(const TensorView&);
 std::string place_name(int device);  // "host memory", "device 0"
 
-// The argument of register_model(). Every send gets new views, so a storage may move between sends.
+// What register_model() takes. Every send calls views() again, so a tensor's storage may move between sends.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
-  // The same tensors in the same order at every call; the span is valid until the next call.
+  // Returns the same tensors in the same order at every call. The span is valid until the next call.
   virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
-  // Changes whenever a name, type, shape, stride or device may differ from the last views(), so that a send compares
-  // them only then; addresses may change at any time. 0: unknown, every send compares.
+  // A number that changes whenever a name, type, shape, stride or device may differ from the last views(). A send
+  // compares all of these only if the number changed; addresses may change at any time. 0 means unknown: every send
+  // compares.
   virtual std::uint64_t edition() const { return 0; }
-  // For tensors on a device: the stream there that writes them, as of the last views(). A send sends the result of the
-  // work queued on it before; later work waits on the device until the tensors were read. A send is refused while the
-  // stream is being captured into a graph; with the default stream, while any blocking stream is.
+  // For tensors on a device: the stream that writes them, as of the last views(). A send waits, on the device, for the
+  // work queued on this stream before it, and work queued later waits until the send has read the tensors. A send is
+  // refused while this stream is being captured into a graph or, if it is the default stream, while any blocking stream
+  // is.
   virtual Stream stream() const;
   // For slots=1: moves each tensor's elements to its target, contiguous, in the order of views(); the tensors then stay
-  // there. Tied tensors have one target. `keeps` keeps that memory alive. The user of the tensors must hold it, because
-  // the tensors outlive the sender and its source. An implementation takes `keeps` before it moves the first tensor,
-  // even if a later one fails, and releases the old memory only after the last. UNIMPLEMENTED: the tensors cannot be
-  // moved.
+  // there. Tied tensors share one target. `keeps` keeps the targets' memory alive; the user of the tensors must hold
+  // it, because the tensors outlive the sender and this source. An implementation stores `keeps` before it moves the
+  // first tensor, keeps it even if a later move fails, and releases the old memory only after the last move. Returns
+  // UNIMPLEMENTED if the tensors cannot be moved.
   virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
 };
 
-// A tensor whose owner gives its address.
+// A tensor that stays its owner's: a spec, strides and an address.
 struct BorrowedTensor {
   TensorSpec spec;
   std::vector<std::int64_t> strides{};  // elements; empty: contiguous in C order
@@ -83,18 +85,18 @@ struct BorrowedTensor {
   int device = kHost;
 };
 
-// Tensors of a program that tracks where they lie, such as a binding to another language: a send compares no names or
-// shapes. The program keeps a pointer to this source, which is valid as long as its sender, and reports each change
-// between two calls of the sender.
+// For a program that itself tracks where its tensors lie, such as a binding to another language, so that no send has to
+// compare names or shapes. The program keeps a pointer to this source, valid as long as the sender, and reports each
+// change through it, between two calls of the sender.
 class BorrowedTensors final : public TensorSource {
  public:
   explicit BorrowedTensors(std::vector<BorrowedTensor> tensors, Stream stream = nullptr);
   BorrowedTensors(BorrowedTensors&&) = default;  // a copy's views would lie in the original
   BorrowedTensors& operator=(BorrowedTensors&&) = default;
-  // Tensor `i` now lies at `data`, with the same or the given strides. Its shape and type stay.
+  // Reports that tensor `i` now lies at `data`, with the same or the given strides; its shape and type stay.
   void move(std::size_t i, const void* data) { views_[i].data = static_cast<const std::byte*>(data); }
   void move(std::size_t i, const void* data, std::vector<std::int64_t> strides);
-  void set_stream(Stream stream) { stream_ = stream; }  // the one that writes the tensors on a device
+  void set_stream(Stream stream) { stream_ = stream; }  // see stream()
 
   absl::StatusOr<std::span<const TensorView>> views() override;
   std::uint64_t edition() const override { return edition_; }
@@ -107,7 +109,7 @@ class BorrowedTensors final : public TensorSource {
   std::uint64_t edition_ = 1;
 };
 
-// Tensors of a program without LibTorch: a spec and an address each.
+// For a program without LibTorch: tensors in host memory, each given as a spec and an address.
 class HostTensors final : public TensorSource {
  public:
   explicit HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors);
@@ -120,21 +122,23 @@ class HostTensors final : public TensorSource {
   std::vector<TensorView> views_;
 };
 
-// The memory of parameters that slots=1 moved, for a program without LibTorch. Pointers keep nothing alive: the program
-// holds this object as long as it uses the parameters, even after the sender is gone. Each set of pointers has one; a
-// later sender that moves the same pointers replaces its content. It stays empty if nothing is moved.
+// For a program without LibTorch: owns the memory into which slots=1 moved the parameters. Plain pointers keep nothing
+// alive, so the program must hold this object as long as it uses the parameters, even after the sender is gone. Use one
+// object for each set of pointers; a later sender that moves the same pointers replaces `memory`. It stays empty if
+// nothing is moved.
 struct ParameterMemory {
   std::shared_ptr<void> memory{};
 };
 
-// Contiguous tensors of a program without LibTorch that slots=1 may move: a spec each, and the program's own pointer to
-// it, which is set to the tensor's new place. The pointers must outlive the source.
+// For a program without LibTorch: contiguous tensors that slots=1 may move. Each is given as a spec and the address of
+// the program's own pointer to it; a move sets that pointer to the tensor's new place. The pointers must outlive the
+// source.
 class Parameters : public TensorSource {
  public:
   Parameters(Parameters&&) = default;  // a copy's views would lie in the original
   Parameters& operator=(Parameters&&) = default;
   absl::StatusOr<std::span<const TensorView>> views() final;
-  // FAILED_PRECONDITION: no `memory` was given.
+  // Returns FAILED_PRECONDITION if no `memory` was given.
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) final;
 
  protected:
@@ -145,7 +149,7 @@ class Parameters : public TensorSource {
     const void* from = nullptr;
     std::uint64_t bytes = 0;
   };
-  virtual absl::Status move(std::span<const Move> moves) = 0;  // returns when all are done
+  virtual absl::Status move(std::span<const Move> moves) = 0;  // returns when all moves are done
 
  private:
   std::vector<TensorSpec> specs_;

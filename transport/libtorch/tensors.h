@@ -61,8 +61,8 @@ inline at::ScalarType scalar_type_of(DType dtype) {
   return at::kByte;
 }
 
-// A tensor over the view's memory, without a copy and valid as long as the view. A slot's weights are read-only memory:
-// writing to such a tensor ends the process.
+// Returns a tensor over the view's memory, without a copy; it is valid as long as the view. A slot's weights are
+// read-only memory: writing to a tensor over them ends the process.
 inline at::Tensor tensor_over(const TensorView& view) {
   const at::IntArrayRef shape(view.shape.data(), view.shape.size());
   const at::Device device =
@@ -76,7 +76,7 @@ inline at::Tensor tensor_over(const TensorView& view) {
       .make_tensor();  // a peer GPU's memory is read on `device` all the same
 }
 
-// The listed tensors, shared with their owner, so that each send sees what an optimizer wrote in place.
+// The listed tensors. They share their storage with the caller's, so each send sees what an optimizer wrote in place.
 class TensorList final : public TensorSource {
  public:
   explicit TensorList(std::vector<std::pair<std::string, at::Tensor>> tensors)
@@ -103,15 +103,14 @@ class TensorList final : public TensorSource {
     return std::span<const TensorView>(views_);
   }
 
-  // LibTorch's current stream of the tensors' device, on the calling thread.
+  // The calling thread's current LibTorch stream for the tensors' device.
   Stream stream() const override {
     if (!device_) return nullptr;
     return static_cast<Stream>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(*device_).native_handle());
   }
 
-  // The tensors stay the same objects for all their holders, but their storage becomes the slot's. That storage keeps
-  // the slot alive as long as any of the tensors, or any view of one that is made later. Earlier views keep the old
-  // storage.
+  // The tensors stay the same objects for everyone who holds them, but their storage is now in the slot. The slot lives
+  // as long as any of these tensors, or any view made of them afterwards. Views made earlier keep the old storage.
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       at::Tensor& tensor = tensors_[i].second;
@@ -130,10 +129,10 @@ class TensorList final : public TensorSource {
   }
 
  private:
-  // Does what at::Tensor::record_stream() does, with the stream after which the tensors are sent. The allocator gives
-  // freed memory to the next tensor of the stream that it was allocated for, which does not wait for the send. With
-  // this the allocator waits until the send has read the memory. Memory that it did not allocate, such as a slot, is
-  // left out.
+  // Does what at::Tensor::record_stream() does, for stream(), which the send follows. Without this, a tensor that is
+  // freed during the send could lose its memory too early: the allocator gives it to the next tensor of the stream that
+  // it was allocated for, and that stream does not wait for the send. With it, the allocator waits until the send has
+  // read the memory. Memory from elsewhere, such as a slot, is left out.
   void tell_allocator() const {
     if (!device_) return;
     const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
