@@ -1,4 +1,5 @@
-// --dry-run: what a run would take in memory and time. It needs no engines; without the device it reports memory only.
+// --dry-run: what a run would take in memory and time. It needs no engines. If the device is missing, it reports only
+// the memory.
 #pragma once
 
 #include <functional>
@@ -9,9 +10,9 @@
 
 namespace bascule::ref {
 
-// Logs how much memory each part of the run takes, and how much its device has. If that is enough, tries an update on
-// the device with random weights, and logs how fast it is. RESOURCE_EXHAUSTED: the device has too little memory; the
-// text says what to change. Other errors are about flags; a run returns the same ones.
+// Logs how much memory each part of the run takes, and how much its device has. If the device has enough, tries an
+// update there with random weights, and logs how fast it is. Returns RESOURCE_EXHAUSTED if the device has too little
+// memory; the text says what to change. Other errors concern flags, and a run would return them also.
 absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log);
 
 }  // namespace bascule::ref

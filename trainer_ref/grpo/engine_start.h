@@ -16,8 +16,8 @@
 
 namespace bascule::ref {
 
-// Blocks until the engines at `urls` have joined, or until stopped. DEADLINE_EXCEEDED, after the `timeout`: the text
-// has what each engine reports.
+// Blocks until the engines at `urls` have joined, or until stopped. Returns DEADLINE_EXCEEDED after `timeout`; the text
+// quotes what each engine reports.
 absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, absl::Duration timeout,
                               const std::function<bool()>& stopped);
 

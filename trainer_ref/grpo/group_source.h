@@ -1,5 +1,5 @@
 // The completion groups that steps learn from: requested from the engines ahead of time, filtered by their age, and
-// joined with their problems. Flat groups can be replaced by groups of further problems.
+// joined with their problems. Groups of further problems can replace flat groups.
 //
 // Threads: the trainer's. The stream's thread also plans requests, and reads only immutable state.
 #pragma once
@@ -30,12 +30,13 @@ class GroupSource {
     const PromptWriter& prompts;
     EnginePool& pool;
   };
-  // Serves the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds` is the
-  // run's clock. `log` gets a line for engines that do not answer, or answer with versions of another trainer.
+  // Serves the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds`
+  // converts a time to seconds since the run began. `log` gets a line for engines that do not answer, or that answer
+  // with versions of another trainer.
   GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
               std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log);
 
-  // Reports that the engines serve one more version.
+  // Call this when the engines serve one more version.
   void published(const SendReport& report);
   const PublishedVersions& versions() const { return filter_.versions(); }
 
@@ -44,12 +45,13 @@ class GroupSource {
     RolloutFigures figures;
   };
   // Returns the groups of `step`, without completions that were lost or are too stale. Blocks as EnginePool::generate()
-  // does. UNAVAILABLE: too few completions are left.
+  // does. Returns UNAVAILABLE if too few completions are left.
   absl::StatusOr<Rollouts> next(std::int64_t step);
 
-  // With --dynamic-sampling, replaces flat groups by groups of further problems, and returns how many. `groups` have
-  // rewards; `score` gives the new groups theirs. If no group varies, all of them stay. If the engines do not answer,
-  // the step continues without replacements. CANCELLED: the run is stopped. Other errors come from `score`.
+  // With --dynamic-sampling, removes flat groups, adds groups of further problems in their place, and returns how many
+  // it added. `groups` must be scored already; `score` scores the new ones. If no group varies, old or new, the flat
+  // groups stay. If the engines do not answer, the step continues with what it has. Returns CANCELLED if the run is
+  // stopped, and otherwise only errors of `score`.
   using Score = std::function<absl::Status(std::vector<CompletionGroup>& groups)>;
   absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
                                             const Score& score);

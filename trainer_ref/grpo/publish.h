@@ -23,24 +23,25 @@ namespace bascule::ref {
 
 class PolicySender {
  public:
-  // Listens, and registers the policy's tensors themselves, so that the next version has what the optimizer writes.
-  // options.log also gets failures that are retried, and workers that did not take a version. Returns the errors of
-  // Sender::listen() and register_model().
+  // Listens, and registers the policy's own tensors, not copies: a version contains what the optimizer last wrote to
+  // them. options.log also gets failures that are retried, and workers that did not take a version. Returns the errors
+  // of Sender::listen() and register_model().
   static absl::StatusOr<PolicySender> open(const SenderOptions& options, const Policy& policy);
 
   Sender& sender() { return sender_; }
 
-  // Call this before the weights change. With a single copy, takes its loan unless it is out already: blocks until all
-  // engines have yielded, for at most twice the endpoint's timeout. An error names an engine that may still read.
+  // Call this before the weights change. With a single copy, takes the loan, unless this update has it already: blocks
+  // until all engines have yielded, for at most twice the endpoint's timeout. The error names an engine that may still
+  // be reading.
   absl::Status before_write();
 
-  // Publishes the weights as a new version. Blocks for at most twice the endpoint's timeout. If the weights should have
-  // changed and equal the previous version's, logs that.
+  // Publishes the weights as a new version. Blocks for at most twice the endpoint's timeout. If `weights` is kChanged
+  // but the bytes equal the previous version's, logs that.
   enum class Weights { kChanged, kMayBeTheSame };
   absl::StatusOr<SendReport> publish(Weights weights = Weights::kChanged);
 
-  // Gives up the loan of an update that failed, so that engines stop waiting. They serve the previous version if
-  // nothing was written, and otherwise nothing until the next version.
+  // Gives up the loan of an update that failed, so that engines stop waiting. If nothing was written, they serve the
+  // previous version; otherwise they serve nothing until the next one.
   void give_up() { loan_.reset(); }
 
  private:
@@ -51,7 +52,7 @@ class PolicySender {
   Sender sender_;
   const bool single_copy_;
   std::function<void(std::string_view)> log_;
-  std::optional<WritableSlot> loan_;  // before sender_ in destruction
+  std::optional<WritableSlot> loan_;  // destroyed before sender_
 };
 
 }  // namespace bascule::ref

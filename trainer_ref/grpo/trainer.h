@@ -31,21 +31,21 @@ namespace bascule::ref {
 struct TrainerHooks {
   std::function<bool()> stopped;              // called between steps and while the trainer waits for engines
   std::function<void(std::string_view)> log;  // gets a line per step, and problems
-  // For spawned engines: starts them, blocks until they listen, and returns their URLs; returns an engine's current
-  // URL.
+  // Only for spawned engines. start_engines starts them, blocks until they listen, and returns their URLs; engine_url
+  // returns one engine's current URL.
   std::function<absl::StatusOr<std::vector<std::string>>()> start_engines = nullptr;
   std::function<std::string(std::size_t engine)> engine_url = nullptr;
 };
 
 class Trainer {
  public:
-  // Reads the problems and the model, and takes the endpoint `sync`. Does not wait for engines.
+  // Reads the problems and the model, and listens at the endpoint `sync`. Does not wait for engines.
   static absl::StatusOr<std::unique_ptr<Trainer>> create(const TrainFlags& flags, StartPoint start, std::string sync,
                                                          TrainerHooks hooks);
 
   // Trains until the last step, or until stopped, and writes a checkpoint and the report; a run that ends before the
-  // first evaluation writes nothing. An error of a step also ends the run, after a checkpoint of the last step that was
-  // trained completely, unless the weights have changed since.
+  // first evaluation writes nothing. If a step fails, run() also writes a checkpoint of the last step that was trained
+  // completely, unless the weights have changed since, and returns the error.
   absl::Status run();
 
  private:
@@ -84,7 +84,7 @@ class Trainer {
 
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
-  std::filesystem::path saved_;  // its folder, in this run or the resumed one; empty: none yet
+  std::filesystem::path saved_;  // that step's folder, in this run or the resumed one; empty: none yet
   std::int64_t bad_steps_ = 0;   // the latest consecutive steps that left the weights unchanged
   bool said_no_reward_ = false, said_memory_ = false;
 };

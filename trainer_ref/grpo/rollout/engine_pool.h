@@ -2,9 +2,9 @@
 // request that an engine loses is retried once on another. A request that no engine accepted, or that was lost by an
 // engine that is now being restarted, is retried until it is answered.
 //
-// Each engine has threads that take requests from one queue (request_queue.h), each with its own connection: one more
-// than the most requests that were ever in flight there. An engine may be killed and restarted in the middle of a run,
-// even at another URL.
+// Each engine has its own threads, which take requests from one common queue (request_queue.h). Each thread has a
+// connection. An engine has one thread more than the most requests that were ever in flight there. An engine may be
+// killed and restarted in the middle of a run, even at another URL.
 //
 // Threads: every call from any thread. Destruction cancels all requests.
 #pragma once
@@ -47,8 +47,8 @@ class EnginePool {
   // DEADLINE_EXCEEDED names the first engine that does not serve, and gives the reason.
   absl::Status wait_until_serving(std::uint64_t epoch, absl::Duration timeout);
 
-  // Returns the smallest value of each limit over all engines. Later requests fit each engine's batch. UNAVAILABLE
-  // names an engine that does not answer or reports no limits.
+  // Returns the smallest value of each limit over all engines. Later requests are distributed by the batches that the
+  // engines report. UNAVAILABLE names an engine that does not answer or reports no limits.
   absl::StatusOr<EngineLimits> limits();
 
   // For a trainer that shares a device with its engines: sleep() makes them free their caches (POST /sleep), wake_up()
@@ -58,14 +58,15 @@ class EnginePool {
   absl::Status sleep();
   absl::Status wake_up();
 
-  // Sends all `requests`, and returns the answers in their order. Blocks as long as answers arrive, to any call, or an
-  // engine is being restarted, and for twice the request timeout after the last of either. If an engine refuses a
-  // request, only that request is lost, and the reason is logged. UNAVAILABLE: no request was answered. CANCELLED:
-  // cancel() was called, or the run is stopped.
+  // Sends all `requests`, and returns the answers in their order. Blocks until all are answered; gives up once no
+  // answer to any call has arrived, and no engine has been restarting, for twice the request timeout. If an engine
+  // refuses a request, only that request is lost, and the reason is logged. Returns UNAVAILABLE if no request was
+  // answered, and CANCELLED if cancel() was called or the run is stopped.
   absl::StatusOr<std::vector<Generation>> generate(std::vector<RolloutRequest> requests) {
     return answers_to(ask(std::move(requests)));
   }
-  // The two halves of generate(): queue the requests without blocking; return the answers, once.
+  // The two halves of generate(). ask() queues the requests without blocking; answers_to() blocks as generate() does.
+  // Call answers_to() once per call.
   std::shared_ptr<RequestQueue::Call> ask(std::vector<RolloutRequest> requests);
   std::shared_ptr<RequestQueue::Call> ask_first(std::vector<RolloutRequest> requests);  // before all waiting requests
   absl::StatusOr<std::vector<Generation>> answers_to(const std::shared_ptr<RequestQueue::Call>& call);
@@ -73,7 +74,7 @@ class EnginePool {
   // Blocks until no request waits for an engine, or until cancel().
   void wait_until_taken();
 
-  // Ends every current and later call, when the program stops.
+  // Call this when the program stops: it ends every current and later call.
   void cancel();
 
   // Each engine's use so far.

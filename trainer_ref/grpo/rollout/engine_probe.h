@@ -1,4 +1,4 @@
-// Probes of an engine: one request to /health or /v1/models.
+// Asks an engine for its health or its limits, by one request to /health or /v1/models.
 //
 // Threads: one per client. Each call blocks for at most two seconds.
 #pragma once
@@ -26,10 +26,11 @@ struct EngineLimits {
   std::int64_t max_batch = 0;        // completions that it makes at a time
 };
 
-// UNAVAILABLE: it does not serve; the text has the HTTP status and the reason.
+// Returns UNAVAILABLE if the engine does not serve; the text has the HTTP status and the reason.
 absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client);
 
-// Returns the client's error if no engine answers. FAILED_PRECONDITION: it requires another key, or reports no limits.
+// Returns the client's error if no engine answers, and FAILED_PRECONDITION if the engine requires another key or
+// reports no limits.
 absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& client);
 
 // Returns the reason that an engine gives for a failure: its error's message, its state, or the whole body.

@@ -1,8 +1,8 @@
 // The queue of requests, from which engines take them.
 //
-// An engine takes a request while fewer completions than two of its batches are in flight there: one batch that it
-// generates, and one that waits. Of several engines with room, the one with the least in flight, as a share of its
-// batch, takes the next request, so that all of them end at about the same time.
+// An engine takes requests until the completions in flight there fill two of its batches: one batch that it generates,
+// and one that waits. Of several engines with room, the one with the least in flight, as a share of its batch, takes
+// the next request, so that all of them end at about the same time.
 //
 //   up ──a request fails──▶ in doubt ──/health says that it serves──▶ up
 //                              └───────/health says otherwise──▶ down ──it serves again──▶ up
@@ -40,7 +40,8 @@ class RequestQueue {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Requests that are made together. Threads that still send one of them keep the call alive after its caller gave up.
+  // Requests that were added together. If the caller gives up, the call lives on until no thread is still sending one
+  // of them.
   struct Call {
     std::vector<RolloutRequest> requests;
     std::vector<Generation> answers;
@@ -51,7 +52,7 @@ class RequestQueue {
   struct Job {
     std::shared_ptr<Call> call;
     std::size_t request = 0;
-    std::optional<std::size_t> lost_by = {};  // the engine that gets it again only if no other is up
+    std::optional<std::size_t> lost_by = {};  // the engine that lost it; gets it again only if no other is up
     bool was_lost = false;                    // by an engine that may be alive, so the request itself may be the cause
 
     const RolloutRequest& asks() const { return call->requests[request]; }
@@ -59,8 +60,8 @@ class RequestQueue {
 
   enum class Outcome {
     kAnswered,
-    kUnreached,  // no engine received the request: it is as good as new
-    kDied,       // the connection broke, to an engine that is restarted if it died
+    kUnreached,  // no engine received the request, so it is queued as if new
+    kDied,       // the connection broke, and the engine is restarted if it has died
     kLost,
     kBusy,
     kRefused
@@ -90,8 +91,8 @@ class RequestQueue {
   std::optional<Job> take(std::size_t engine);
   // Records the attempt. Returns true if it put the engine in doubt: the caller must then probe it until it is up.
   bool settle(std::size_t engine, Job job, Attempt attempt);
-  // Sets the state of an engine in doubt or down from its /health. Returns true if it goes down, or is up again after
-  // that.
+  // Sets the state of an engine that is in doubt or down, from its /health. Returns true if the engine goes down, or is
+  // up again after it was down.
   bool set_up(std::size_t engine, bool up);
 
   // Blocks until no request waits for an engine, or until cancelled.

@@ -56,14 +56,14 @@ class RolloutFilter {
  public:
   explicit RolloutFilter(RolloutFilterOptions options) : options_(std::move(options)) {}
 
-  // Reports one more published version. Versions must grow.
+  // Call this when one more version is published. Versions must grow.
   void published(std::uint64_t epoch, std::uint64_t version) { versions_.add(epoch, version); }
   const PublishedVersions& versions() const { return versions_; }
 
   // Calls filter_rollouts(). `urls` are the engines' URLs, for the log.
   FilterResult apply(const std::vector<std::string>& urls, std::vector<Generation>& generations) const;
 
-  // OK if enough of the `asked` completions of `step` are left. UNAVAILABLE: too few are; the text has the number of
+  // Returns OK if enough of the `asked` completions of `step` are left, and otherwise UNAVAILABLE, with the number of
   // missing ones for each reason.
   absl::Status check(std::int64_t step, std::size_t asked, const FilterResult& result) const;
 

@@ -5,8 +5,8 @@
 //   published()  ──▶ may step s be asked? ──▶ does no request wait for a place? ──▶ ask(s) ──▶ next()
 //                    max_staleness             the engines' batches
 //
-// Threads: next() and published() from the trainer's thread. A separate thread begins steps, and each step in flight
-// has a thread.
+// Threads: call next() and published() from the trainer's thread. One more thread sends each step's requests, and each
+// step in flight has a thread that collects its answers.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +30,8 @@ struct Schedule {
   std::int64_t sync_every = 1;                 // a version follows each step that is a multiple of it
   std::int64_t max_staleness = 0;              // versions that may be published between a rollout and its use
 
-  // How many versions this run has published when it trains `step`: one before its first step, then by sync_every.
+  // How many versions this run has published when it trains `step`: one before its first step, and one after each
+  // multiple of sync_every since.
   std::int64_t published_before(std::int64_t step) const {
     return 1 + (step - 1) / sync_every - (first_step - 1) / sync_every;
   }
@@ -49,7 +50,7 @@ class RolloutStream {
   RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of);
   ~RolloutStream();  // cancels the pool, whose open requests are no longer useful
 
-  // Reports that the engines serve one more version.
+  // Call this when the engines serve one more version.
   void published();
 
   // Returns the requests and rollouts of the next step, starting with first_step. Requests that were lost, or cut short

@@ -10,7 +10,7 @@
 
 namespace bascule::ref {
 
-// Of one engine, since the meter began.
+// The use of one engine since the meter began.
 struct EngineUse {
   std::int64_t tokens = 0;  // of answered requests
   double busy_seconds = 0;  // with a request under way
@@ -33,7 +33,7 @@ class UseMeter {
 
   explicit UseMeter(std::size_t engines) : engines_(engines) {}
 
-  void begin(std::size_t engine, Time now);  // of a request
+  void begin(std::size_t engine, Time now);  // a request begins
   void end(std::size_t engine, Time now, std::int64_t tokens);
   void set_up(std::size_t engine, Time now, bool up);  // an engine that is not up is not idle
 

@@ -56,7 +56,7 @@ struct StepMetrics {
   std::optional<SendReport> send = {};                            // of the version that followed this step
   std::optional<double> eval_reward = {};                         // mean on held-out problems, sampled at temperature 1
   std::optional<double> eval_greedy = {};                         // mean on held-out problems, at temperature 0
-  std::vector<std::pair<std::string, double>> eval_rewards = {};  // like `rewards`, of the sampled ones
+  std::vector<std::pair<std::string, double>> eval_rewards = {};  // like `rewards`, of these sampled completions
 
   double lag_mean() const;      // versions; NaN without completions
   double idle_seconds() const;  // engine-seconds lost to stragglers

@@ -30,7 +30,8 @@ class MetricsPage {
   // Call this when the engines serve the version that was sent first. The run continues after `step`, until
   // `last_step`. `elapsed_seconds` is the time of the run that this one resumes; 0 if it resumes none.
   void begin(std::int64_t step, std::int64_t last_step, double elapsed_seconds, const SendReport& sent);
-  // Sets the newest metrics and the estimate of the run's end. A send that begin() has counted may occur in `metrics`.
+  // Sets the newest metrics and the estimate of the run's end. `metrics` may contain the send that begin() has counted;
+  // it is not counted twice.
   void show(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
 
   // The contents of the two pages.
@@ -38,7 +39,7 @@ class MetricsPage {
   std::string health_json() const;
 
  private:
-  // Of the last step that was evaluated.
+  // The results of the last evaluation.
   struct Evaluated {
     std::optional<double> reward, greedy;
     std::vector<std::pair<std::string, double>> rewards;
@@ -54,8 +55,8 @@ class MetricsPage {
   Evaluated evaluated_;
   std::int64_t last_step_ = 0;
   double seconds_left_ = kNoNumber;
-  // When the last step ended; before that, when the run or the program began. By the steady clock and by the wall
-  // clock.
+  // When the last step ended or, before any has, when the run or the program began: by the steady clock, and by the
+  // wall clock.
   std::chrono::steady_clock::time_point step_ended_ = std::chrono::steady_clock::now();
   std::chrono::system_clock::time_point step_ended_at_ = std::chrono::system_clock::now();
   // Sums since the program began.
@@ -65,7 +66,7 @@ class MetricsPage {
   std::uint64_t sent_bytes_ = 0;
   Version counted_version_ = 0;  // the last one of these sends
 
-  std::unique_ptr<PageServer> server_;  // destroyed first: it asks for pages
+  std::unique_ptr<PageServer> server_;  // destroyed first: its thread makes pages from the members above
 };
 
 }  // namespace bascule::ref

@@ -19,7 +19,7 @@ class Pace {
   void begin(double elapsed_seconds) { ends_.assign(1, elapsed_seconds); }  // of the run, when its first step starts
   void step_ended(double elapsed_seconds);
 
-  // By the mean of the last 20 steps; NaN before the first one ends.
+  // Estimates the rest from the mean of the last 20 steps; NaN before the first step ends.
   double seconds_left(std::int64_t steps_left) const;
 
  private:
@@ -35,7 +35,7 @@ std::string precise(double seconds);
 // "45 s", "12 min", "3 h 20 min".
 std::string for_people(double seconds);
 
-// The line of a step, with the remaining time if it is known.
+// Returns a step's line, with the remaining time if it is known.
 std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
 
 // The line after the first step: where its time went, how fast tokens are made and trained, and when the run will end.

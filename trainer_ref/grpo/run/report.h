@@ -1,4 +1,4 @@
-// report.html: one page about a run, with everything it needs inside.
+// report.html: one page about a run, which loads no other file.
 #pragma once
 
 #include <filesystem>

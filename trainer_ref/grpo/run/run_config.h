@@ -15,8 +15,8 @@
 namespace bascule::ref {
 
 // Digests (docs/design/digest.md) by name: "model/config.json", "model/model.safetensors", …; "reward/reward.py" for a
-// file among the words of exec:; "data"; "eval-data"; "task" for the problems as read; and "chat-template" if it writes
-// their prompts.
+// file among the words of exec:; "data"; "eval-data"; "task" for the problems as read; and "chat-template" if prompts
+// are written with one.
 using Fingerprints = std::map<std::string, std::string>;
 
 struct RunConfig {
@@ -25,7 +25,7 @@ struct RunConfig {
   Fingerprints fingerprints = {};
 };
 
-// Reads the file once. Blocks. NOT_FOUND and UNAVAILABLE name it.
+// Reads the file once, and blocks meanwhile. NOT_FOUND and UNAVAILABLE name the file.
 absl::StatusOr<std::string> fingerprint_of_file(const std::filesystem::path& file);
 // Reads config.json, tokenizer.json and every *.safetensors of `folder` except optimizer.safetensors.
 absl::StatusOr<Fingerprints> fingerprints_of_model(const std::filesystem::path& folder);
@@ -39,8 +39,8 @@ std::vector<std::string> differences(const RunConfig& run, const RunConfig& foun
 // Whether the files of two models are the same. Compares only files that both have.
 bool same_model(const Fingerprints& one, const Fingerprints& other);
 
-// The form in trainer_state.json: {"flags": {…}, "model": "…", "fingerprints": {…}}. A missing key leaves its part
-// empty. INVALID_ARGUMENT names a key with a value of another type.
+// Convert to and from the form in trainer_state.json: {"flags": {…}, "model": "…", "fingerprints": {…}}. A missing key
+// leaves its part empty. INVALID_ARGUMENT names a key with a value of another type.
 nlohmann::json to_json(const RunConfig& config);
 absl::StatusOr<RunConfig> run_config_of_json(const nlohmann::json& json);
 

@@ -16,9 +16,9 @@ namespace bascule::ref {
 
 class RunFolder {
  public:
-  // Makes `out` if it does not exist, and locks it (run.lock in it). INVALID_ARGUMENT: it has a run other than the one
-  // that `resume` (a folder step_N in it, or empty) continues. FAILED_PRECONDITION: another process holds the lock; the
-  // text names the process.
+  // Makes `out` if it does not exist, and locks it (run.lock in it). `resume` is a folder step_N in `out`, or empty.
+  // Returns INVALID_ARGUMENT if `out` has a run other than the one that `resume` continues, and FAILED_PRECONDITION if
+  // another process holds the lock; the text names the process.
   static absl::StatusOr<RunFolder> take(const std::filesystem::path& out, const std::filesystem::path& resume);
 
   // For output that is written whole at the end: `out` must not exist; a file beside it is the lock.

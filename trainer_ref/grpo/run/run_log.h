@@ -52,7 +52,7 @@ class RunLog {
   // Writes the report of a run that was started.
   absl::Status finish();
 
-  // Since the run began, including the run that it resumes.
+  // Seconds since the run began, including the time of the run that it resumes.
   double seconds(Time time) const { return elapsed_before_ + std::chrono::duration<double>(time - began_).count(); }
 
  private:

@@ -13,7 +13,7 @@ struct UpdateStatistics {
 
   double loss = kNone;
   double kl = kNone;                 // per token, from the reference
-  double entropy = kNone;            // per token, of the policy before the token, in nats
+  double entropy = kNone;            // per token, of the policy's distribution for it, in nats
   double clip_fraction = kNone;      // of tokens
   double importance_mean = kNone;    // π_old/π_behaviour of a token, capped
   double importance_capped = kNone;  // share of tokens whose weight was more than the cap
