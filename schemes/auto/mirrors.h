@@ -1,5 +1,5 @@
-// Mirrors: copies in host memory of slots on a device, for workers that read there. One thread makes and fills them. A
-// worker's lease on a slot also covers its mirror, which is only written after its slot was.
+// Mirrors: copies in host memory of slots on a device, for workers that read on the host. One thread makes and fills
+// them. A worker's lease on a slot also covers the slot's mirror, because a mirror is written only after its slot.
 #pragma once
 
 #include <atomic>
@@ -36,12 +36,12 @@ class Mirrors {
   // Any thread may call these; each returns at once. `done` runs on the mirrors' thread, and never after stop(). If no
   // thread can be started, `done` gets that error within the call.
 
-  // Gives a descriptor of the slot's mirror, which is made if there is none. Registering it with the device takes about
-  // half a second per GiB.
+  // Passes `done` a descriptor of the slot's mirror, and makes the mirror first if there is none. Registering a new
+  // mirror with the device takes about half a second per GiB.
   void show(SlotId slot, const Mirrored& what, const std::function<void(absl::StatusOr<ProcessFd>)>& done);
-  // Fills the mirror with that version once the slot is whole, unless it holds that version already. Without a mirror
-  // it does nothing: show() failed and told the readers why. CANCELLED: `over` was set first. `bytes_done` and `memory`
-  // must live until `done`, and are not read after it.
+  // Fills the mirror with that version once the slot is whole, unless the mirror already holds that version. Does
+  // nothing if there is no mirror: show() failed and told the readers why. Passes CANCELLED if `over` was set first.
+  // `bytes_done` and `memory` must live until `done`, and are not read after it.
   struct Fill {
     Publication publication;
     const SlotMemory* memory = nullptr;
@@ -55,8 +55,8 @@ class Mirrors {
  private:
   struct Mirror {
     SlotMemory memory;
-    std::shared_ptr<HostWindow> window;  // goes first
-    Version version = 0;                 // the one it holds
+    std::shared_ptr<HostWindow> window;  // destroyed before the memory
+    Version version = 0;                 // the version that it holds
   };
   absl::Status submit(std::function<void()> task);  // not run after stop()
   absl::StatusOr<Mirror*> mirror_of(SlotId slot, const Mirrored& what);

@@ -36,9 +36,9 @@ class MirrorReader final : public ReceiverTransport, public Reception {
   std::condition_variable changed_;
   bool open_ = false;
   std::uint64_t slot_bytes_ = 0;
-  std::map<SlotId, UniqueFd> shown_;  // not mapped yet
+  std::map<SlotId, UniqueFd> shown_;  // mirrors that are not mapped yet
   std::map<SlotId, Mapping> mirrors_;
-  std::vector<SlotId> slots_;  // the ones offered
+  std::vector<SlotId> slots_;  // the slots offered
 };
 
 }  // namespace bascule::inline v0

@@ -1,7 +1,7 @@
 // The sender's end of auto: the sender of the slots' scheme, mirrors of those slots for workers that read on the host,
 // and another scheme's sender for workers on other hosts. Workers on other hosts come over TCP; a worker on this host
-// shows by its first message where it reads. Runs on the I/O thread, except for the calls that a scheme gets on
-// another.
+// shows by its first message where it reads. Runs on the I/O thread, except for the calls that transport/scheme.h puts
+// on another thread.
 //
 //   deliver(order) ──┬── on GPUs ────────▶ the delivery of the slots' scheme ──┐
 //                    ├── on the host ────▶ the slot's mirror is filled ────────┼──▶ done, once all parts are
@@ -29,7 +29,7 @@ namespace bascule::inline v0 {
 inline constexpr std::string_view kByMirror = "mirror", kByNccl = "nccl";
 
 inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first message, if it reads on the host
-inline constexpr char kShowsMirror[] = "mirror of ";  // and the slot's number, with a descriptor: the answer
+inline constexpr char kShowsMirror[] = "mirror of ";  // the answer: this, the slot's number, and a descriptor
 
 class AutoSender final : public SenderTransport, public Delivery {
  public:
@@ -57,8 +57,8 @@ class AutoSender final : public SenderTransport, public Delivery {
 
  private:
   enum class Reads { kUnknown, kOnDevice, kOnHost, kElsewhere };
-  // A delivery, in parts that end separately: one to workers on devices, more to workers whose first message was late,
-  // one to other hosts, and the mirror, with the number kMirror.
+  // A delivery, in parts that end separately: one for workers on devices, one for each of them whose first message was
+  // late, one for other hosts, and the filling of the mirror, which has the number kMirror.
   struct Under {
     DeliveryOrder order;
     Done done;

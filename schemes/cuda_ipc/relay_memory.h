@@ -6,7 +6,7 @@
 
 namespace bascule::inline v0 {
 
-// UNAVAILABLE: there is no such GPU. UNIMPLEMENTED: it cannot export memory.
+// Returns UNAVAILABLE if there is no such GPU, UNIMPLEMENTED if the GPU cannot export memory.
 absl::StatusOr<relay::RelayMemory> relay_memory(int device);
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,5 @@
-// ReceiveBuffers: a worker's own memory for versions. Each buffer holds one version; this decides which one is written.
+// ReceiveBuffers: a worker's own memory for versions. Each buffer holds one version; this class decides which buffer is
+// written next.
 //
 //   free ──begin()──▶ incoming ──came()──▶ whole ──take()──▶ read ──end_read()──▶ free
 //                       │                    │
@@ -35,20 +36,20 @@ class ReceiveBuffers {
     std::uint32_t number = 0;
     State state = State::kFree;
     std::shared_ptr<std::byte> memory;
-    Version version = 0;  // the one it holds, or held last
+    Version version = 0;  // the version that it holds, or held last
     std::optional<Digest> digest;
   };
 
-  // On `device`, or kHost. Makes `kept` buffers of `bytes`, with the lowest numbers, and keeps them. begin() makes more
-  // while all of them are read.
+  // Makes `kept` buffers of `bytes` bytes on `device` (or kHost), which get the lowest numbers and are kept. begin()
+  // makes another whenever it finds none that it can use.
   absl::Status open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept);
 
-  // Returns a free buffer for an incoming version, after freeing buffers of versions that came and were not taken. It
-  // does not pick a buffer whose version is in `spared`: other processes read those.
+  // Returns a free buffer for an incoming version, after freeing buffers of versions that came and were not taken.
+  // Does not pick a buffer whose version is in `spared`: other processes read these versions.
   absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared = {});
   void came(Buffer& buffer, std::optional<Digest> digest);
   void give_up(Buffer& buffer, bool still_written);
-  Buffer* whole(Version version);  // null: it did not come
+  Buffer* whole(Version version);  // null: no buffer holds all of that version
   SlotView take(Buffer& buffer, Epoch epoch);
   void end_read(std::uint32_t number);
 

@@ -18,8 +18,8 @@
 
 namespace bascule::inline v0::memmap {
 
-// An operation of the sender's end on a file, reported after it is done, on the thread that did it. For tests that
-// replay these.
+// An operation of the sender's end on a file, reported after it is done, on the thread that did it. Tests replay these
+// operations.
 struct FileOperation {
   enum class Kind { kMade, kWritten, kReplaced, kLinked, kRemoved, kSynced, kFolderSynced };
   Kind kind = Kind::kMade;
@@ -36,10 +36,10 @@ class Folder {
   absl::StatusOr<UniqueFd> file(const std::string& name, int flags = O_RDONLY) const {
     return open_private_file(fd_.get(), name, flags, path_);
   }
-  std::vector<SlotId> slots() const;                       // those with a file here, of any kind; unordered
-  bool has(const std::string& name) const;                 // of any kind
+  std::vector<SlotId> slots() const;                       // the slots with a file of any type here; unordered
+  bool has(const std::string& name) const;                 // true if a file of any type has that name
   std::string link_target(const std::string& name) const;  // empty: no symbolic link has that name
-  absl::Status sync() const;                               // fsync: its names survive a loss of power
+  absl::Status sync() const;                               // fsync: after it, file names survive a loss of power
   int fd() const { return fd_.get(); }                     // O_PATH
   const std::filesystem::path& path() const { return path_; }
 

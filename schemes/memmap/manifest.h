@@ -17,21 +17,21 @@ inline constexpr const char* kManifest = "manifest.json";
 // A version, and the slot whose file holds it.
 struct WholeVersion {
   SlotId slot;
-  std::uint64_t inode = 0;  // of that file, for readers without a lock: it differs in a copy of the folder
+  std::uint64_t inode = 0;  // of that file, for readers without a lock; differs in a copy of the folder
   std::uint64_t bytes = 0;  // of the version
   Stamp stamp;              // its epoch is the slot's
 };
 
 std::string manifest_text(std::vector<WholeVersion> versions);  // sorts them, the newest first
 
-// NOT_FOUND: no manifest. INVALID_ARGUMENT: it cannot be parsed. PERMISSION_DENIED: other users could have written it.
-// FAILED_PRECONDITION: its digests come from another function.
+// NOT_FOUND: there is no manifest. INVALID_ARGUMENT: it cannot be parsed. PERMISSION_DENIED: other users could have
+// written it. FAILED_PRECONDITION: its digests come from another function.
 absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder);
 
 // The whole versions of a folder, the newest first. They come from the manifest or, if that cannot be parsed (as after
-// a loss of power), from the files' stamps. Either is a claim until the digest is compared. PERMISSION_DENIED: other
-// users could have written the manifest. FAILED_PRECONDITION: the digests come from another function, so they cannot be
-// compared; the manifest or the file is named.
+// a loss of power), from the files' stamps. Neither proves that a version is whole: compare its digest. Returns
+// PERMISSION_DENIED if other users could have written the manifest; FAILED_PRECONDITION, naming the manifest or the
+// file, if the digests come from another function, so that they cannot be compared.
 absl::StatusOr<std::vector<WholeVersion>> whole_versions(const Folder& folder);
 
 }  // namespace bascule::inline v0::memmap

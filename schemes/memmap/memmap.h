@@ -1,7 +1,7 @@
 // memmap: slots are files, and outlive every process. A slot is a .safetensors file whose data begins on a page. The
 // trainer packs into its mapping and readers map it, so nothing is delivered or copied. manifest.json, replaced by
 // rename, lists the whole versions. A reader needs no trainer. With durable=on a version survives a loss of power.
-// schemes/memmap/README.md has the order of locks, stamps, renames and syncs, and says which version survives what.
+// schemes/memmap/README.md gives the order of locks, stamps, renames and syncs, and says which version survives what.
 //
 //   <folder>/manifest.json                        the whole versions, the newest first
 //            model.safetensors                    a link to the file of the newest version

@@ -16,7 +16,7 @@ namespace bascule::inline v0::memmap {
 
 class MemmapReceiver final : public ReceiverTransport, public KeptVersions {
  public:
-  // `looks_only`: it locks nothing, so that no sender has to avoid its slots. What it saw may have changed since.
+  // With `looks_only` it locks nothing, so no sender has to avoid the slots that it reads; they may change at any time.
   explicit MemmapReceiver(std::filesystem::path folder, bool looks_only = false)
       : folder_(std::move(folder)), looks_only_(looks_only) {}
 

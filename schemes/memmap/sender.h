@@ -23,9 +23,10 @@ namespace bascule::inline v0::memmap {
 
 class MemmapSender final : public SenderTransport, public KeptSlots {
  public:
-  // FAILED_PRECONDITION: durable=on in a file system that does not survive a loss of power; or the folder, which is
-  // left unchanged, has files of this epoch or a later one, or digests of another function. PERMISSION_DENIED: other
-  // users can write the folder or the manifest. INVALID_ARGUMENT: the folder is a symbolic link.
+  // Returns FAILED_PRECONDITION if durable=on and the file system does not survive a loss of power, or if the folder
+  // has files of this epoch or a later one, or digests of another function; the folder is then left unchanged. Returns
+  // PERMISSION_DENIED if other users can write the folder or the manifest, INVALID_ARGUMENT if the folder is a symbolic
+  // link.
   static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Endpoint& endpoint, Epoch epoch,
                                                                FileObserver observer);
 
@@ -44,7 +45,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status persist(const Publication& publication, Deadline deadline) override;
 
  private:
-  // One slot's file: in the ring, or left by the ring or an earlier sender.
+  // One slot's file: its slot is in the ring, or has left the ring, or an earlier sender left the file.
   struct File {
     UniqueFd fd;  // shares its description, which has the lock, with the slot's memory; none if the file was left
     FileShape shape;
@@ -53,7 +54,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
     bool whole = false;  // published: the manifest names it
     bool on_disk = false;
     Stamp stamp;             // of its version, once sealed
-    std::uint64_t sync = 0;  // the syncer's number for that
+    std::uint64_t sync = 0;  // the number by which to wait for the syncer
   };
 
   MemmapSender(const Endpoint& endpoint, Folder folder, Epoch epoch, FileObserver observer);
@@ -62,7 +63,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status take_from_manifest(File& file);
   absl::Status write_manifest();  // under the manifest's mutex alone
   absl::Status link_newest(SlotId newest);
-  bool last_of_its_kind(const File& file) const;  // no newer version is whole, and on the disk if durable
+  bool last_of_its_kind(const File& file) const;  // no newer version is whole (if durable: and on the disk)
   void tidy_later();                              // under mutex_
   void tidy();
   void tell(FileOperation::Kind kind, std::string_view file) const;

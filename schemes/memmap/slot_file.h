@@ -38,11 +38,12 @@ struct FileShape {
   std::uint64_t bytes() const { return data_offset + data_bytes; }
 };
 
-// The header of a new file, stamped with version 0. INVALID_ARGUMENT names a tensor or alias that a header cannot hold.
+// Returns the header of a new file, stamped with version 0. INVALID_ARGUMENT names a tensor or alias that a header
+// cannot hold.
 absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch);
 absl::StatusOr<FileShape> shape_of(std::string_view header, const Layout& layout);
 
-// FAILED_PRECONDITION, naming `where`: this version of Bascule does not compute digests of function `number`.
+// Returns FAILED_PRECONDITION, naming `where`, if this version of Bascule cannot compute digests of function `number`.
 absl::Status check_digest_number(std::uint32_t number, std::string_view where);
 
 // Parses the mapping of a whole file. INVALID_ARGUMENT: it is not a slot's file. FAILED_PRECONDITION: its digest comes
@@ -53,8 +54,8 @@ struct ParsedFile {
 };
 absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std::string_view where);
 
-// Blocks no longer than the page cache takes. INVALID_ARGUMENT: there is no stamp, or its digest comes from another
-// function.
+// Both calls block only as long as the page cache takes. INVALID_ARGUMENT: there is no stamp, or its digest comes from
+// another function.
 absl::StatusOr<Stamp> read_stamp(int fd, const FileShape& shape);
 absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp);
 

@@ -28,9 +28,9 @@ class Syncer {
 
   const std::string& how() const { return behind_.how(); }
 
-  // For one writer; neither call waits. Of `bytes` that begin at `data_offset`, the first `bytes_done` are written, and
-  // more as it grows. `bytes_done` must live until sealed() or another copy_behind() returns, or this object is gone.
-  // Returns a number for wait().
+  // One writer makes these two calls; neither waits. copy_behind() returns a number for wait(). The slot is `bytes`
+  // bytes of the file, starting at `data_offset`; the writer stores in `bytes_done` how many of them it has written.
+  // `bytes_done` must live until sealed() or another copy_behind() returns, or this object is gone.
   std::uint64_t copy_behind(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
                             const std::atomic<std::uint64_t>& bytes_done);
   void sealed();

@@ -9,17 +9,17 @@
 
 namespace bascule::inline v0 {
 
-// OK if a program that computes at `where` could send or read weights at `endpoint`. INVALID_ARGUMENT: it is not an
-// endpoint, there is no such scheme (the nearest is named), or the slots lie on a GPU and the program computes on the
-// CPU. Another error: this build lacks the scheme. Touches no file and no network.
+// Returns OK if a program that computes at `where` could send or read weights at `endpoint`; INVALID_ARGUMENT if
+// `endpoint` is not one, if there is no such scheme (the nearest is named), or if the slots lie on a GPU and the
+// program computes on the CPU; another error if this build lacks the scheme. Touches no file and no network.
 absl::Status check_sync(std::string_view endpoint, ComputesOn where);
 
-// OK if `endpoint`, which passed check_sync(), has more than one slot or can serve the sender's own tensors of type
-// `dtype` as a single copy (slots=1). INVALID_ARGUMENT: a cast, slots in files, or slots in host memory for a program
-// that computes on a GPU; each text says what to give instead.
+// Returns OK if `endpoint`, which passed check_sync(), has more than one slot or can serve the sender's own tensors of
+// type `dtype` as a single copy (slots=1). Returns INVALID_ARGUMENT if a single copy would need a cast, or slots in
+// files, or slots in host memory for a program that computes on a GPU; each text says what to give instead.
 absl::Status check_single_copy(std::string_view endpoint, ComputesOn where, DType dtype);
 
-// OK if this build moves weights between GPUs' memories. UNIMPLEMENTED says what a build needs for that.
+// Returns OK if this build can move weights between GPUs' memories; else UNIMPLEMENTED says what a build needs for it.
 absl::Status check_build_for_gpus();
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// Bystander: a worker's end of a relay if it reads the trainer's slots in place. It reports that, and gets no
-// deliveries.
+// Bystander: a worker's end of a relay if the worker reads the trainer's slots in place. It reports this to the sender,
+// and gets no deliveries.
 #pragma once
 
 #include <memory>

@@ -34,8 +34,8 @@ struct RelayMessage {
     kGot,      // all bytes of delivery `number` are here; its sources are no longer read
     kLeft,     // delivery `number` was refused or given up, or failed after `got`; its sources are no longer read
     kCannot,   // `source` cannot be read for delivery `number`, for the reason `why`: send another source
-    kTake,     // delivery `number` comes from `source`. Others read the buffers of the versions `spared`
-    kFrom,     // delivery `number` goes on from `source`
+    kTake,     // copy delivery `number` from `source`; other engines read the buffers of the versions `spared`
+    kFrom,     // copy the rest of delivery `number` from `source`
     kOver,     // delivery `number` was given up
     kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
     kForget    // the engine `source` is gone
@@ -43,7 +43,7 @@ struct RelayMessage {
   Kind kind = Kind::kInPlace;
   std::uint64_t number = 0;  // of a delivery
   SourceId source = kTrainer;
-  bool whole = false;  // the source has all of it, or no longer has it
+  bool whole = false;  // the source has all of the version (or no longer has it)
   std::vector<Version> spared{};
   std::string place{};          // where the buffers are: the GPU's UUID
   std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules

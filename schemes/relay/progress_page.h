@@ -1,11 +1,11 @@
 // The progress page: one page of sealed shared memory. In it an engine shows which version each of its receive buffers
-// holds, and how many bytes of it. Other engines copy up to there.
+// holds, and how many bytes of that version have come. Other engines copy only these bytes.
 //
 //   line 0   | magic 8 |
 //   line 1…  | version 8 | bytes done 8 |      one for each buffer that it shows
 //
 // A line has 64 bytes. The engine stores, others load. A buffer that others read is spared (messages.h): its line keeps
-// its version as long as they read.
+// the version as long as they read.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ class ProgressPage {
   static absl::StatusOr<ProgressPage> make();
 
   int descriptor() const { return memory_.descriptor.get(); }
-  // Shows the version with 0 bytes. If another buffer holds that version, from an earlier connection, it is no longer
-  // shown.
+  // Shows the version with 0 bytes. If another buffer holds that version, from an earlier connection, that buffer is no
+  // longer shown.
   void begin(std::size_t buffer, Version version);
   void advance(std::size_t buffer, std::uint64_t bytes_done);
   void clear(std::size_t buffer);

@@ -1,5 +1,5 @@
-// RelayMemory: the memory that a relay receiver copies to, and the queue that copies. It is a GPU's
-// (schemes/cuda_ipc/relay_memory.h); in tests, the host's.
+// RelayMemory: the memory that a relay receiver copies to, and the queue that copies. It belongs to a GPU
+// (schemes/cuda_ipc/relay_memory.h) or, in tests, to the host.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct ReachedMemory {
 };
 
 struct RelayMemory {
-  int device = kHost;                             // that has the memory and copies to it
+  int device = kHost;                             // has the memory and copies to it
   std::string place;                              // names the device, for import() in another process
-  std::uint64_t piece_bytes = kDevicePieceBytes;  // copied and shown at a time; whole tiles
+  std::uint64_t piece_bytes = kDevicePieceBytes;  // copied, then shown, at a time; whole tiles
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
   std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room
   // `descriptor`, `place` and `allocated` come from another process's make_buffer().

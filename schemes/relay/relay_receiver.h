@@ -4,7 +4,7 @@
 //   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
-// Prepare thread: add() to end_read(). A separate thread: receive(). I/O thread: the others.
+// add() to end_read() run on the prepare thread, receive() on a separate thread, the others on the I/O thread.
 #pragma once
 
 #include <condition_variable>
@@ -25,8 +25,8 @@ namespace bascule::inline v0::relay {
 
 class RelayReceiver final : public Reception {
  public:
-  // Makes `kept` receive buffers of `bytes`. With `digests` it digests versions as they arrive. RESOURCE_EXHAUSTED:
-  // there is no room.
+  // Makes `kept` receive buffers of `bytes` bytes. With `digests` the receiver digests versions as they arrive. Returns
+  // RESOURCE_EXHAUSTED if there is no room.
   static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
                                                              bool digests);
 
@@ -50,10 +50,10 @@ class RelayReceiver final : public Reception {
     std::uint64_t number = 0;  // of the delivery
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
-    bool whole = false;                  // the source has all of it, or no longer has it
+    bool whole = false;                  // the source has all of the version (or no longer has it)
     bool stuck = false;                  // another source was asked for
     bool over = false;                   // the sender gave it up
-    std::optional<std::size_t> place{};  // its buffer's index, if others see it
+    std::optional<std::size_t> place{};  // its buffer's index, if other engines see that buffer
   };
   explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
 

@@ -56,7 +56,7 @@ class Routes {
 
   // ---- what it knows, for tests and texts ----
 
-  // The source from which a worker copies that version now; nullopt if it does not.
+  // Returns the source from which the worker copies that version now; nullopt if it does not copy it.
   std::optional<SourceId> source_of(WorkerId worker, Version version) const;
   std::string_view path_of(WorkerId worker) const;  // "in place" or "relay"; empty: not known yet
   std::size_t deliveries() const { return deliveries_.size(); }

@@ -34,10 +34,10 @@ class Source {
   virtual ~Source() = default;
   struct Found {
     std::shared_ptr<SourceMemory> memory;
-    std::uint64_t bytes_done = 0;  // the prefix that has come
+    std::uint64_t bytes_done = 0;  // how many bytes, from the first, it has
   };
-  // Returns nullopt if it does not have that version, or not yet; an error if nothing can be copied from it. Never
-  // waits. Any thread.
+  // Returns nullopt if the source does not have that version (yet), an error if nothing can be copied from the source.
+  // Never waits. Any thread.
   virtual absl::StatusOr<std::optional<Found>> find(const Publication& publication) = 0;
 };
 
