@@ -1,5 +1,6 @@
-// Arrivals: a worker's receive buffers, and the version that is coming into one of them: the sender's messages about
-// its delivery, how much has come, its digest. One version comes at a time, in one or several consecutive broadcasts.
+// Arrivals: a worker's receive buffers, and for the version that is coming into one of them: the sender's messages
+// about its delivery, how much has come, and its digest. One version comes at a time, in one or several consecutive
+// broadcasts.
 //
 //   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ end_read()
 //
@@ -24,19 +25,20 @@ namespace bascule::inline v0::nccl {
 
 class Arrivals {
  public:
-  // Before any other call: receive buffers of `bytes`, `kept` of them, in `place`.
+  // Makes `kept` receive buffers of `bytes` bytes in `place`. Call it before any other.
   absl::Status open(const std::shared_ptr<Place>& place, std::uint64_t bytes, std::size_t kept,
                     std::uint64_t piece_bytes);
 
   // ---- what came ----
 
   bool has(Version version) { return buffers_.whole(version) != nullptr; }
-  SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }  // has() it
+  // Requires has(version).
+  SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }
   void end_read(std::uint32_t number) { buffers_.end_read(number); }
 
   // ---- the sender's messages ----
 
-  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT: the delivery is not taken here.
+  // Returns RESOURCE_EXHAUSTED or INVALID_ARGUMENT if this worker cannot take the delivery.
   absl::Status begin(const Publication& publication, const GroupMessage& deliver);
   void hear(const GroupMessage& message);  // `again` or `over`; its delivery need not have begun here
   void forget_early() { early_.clear(); }
@@ -45,7 +47,7 @@ class Arrivals {
 
   bool any() const { return incoming_.has_value(); }
   bool is_incoming(std::uint64_t number) const { return incoming_ && incoming_->number == number; }
-  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // its delivery's; 0: none comes
+  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // of its delivery; 0: no version comes
   std::uint64_t there() const { return incoming_ ? incoming_->there : 0; }  // the bytes that have come, from the first
   std::uint64_t bytes() const { return buffers_.bytes(); }
 
@@ -54,17 +56,18 @@ class Arrivals {
   bool is_over() const { return incoming_->over; }        // the sender gave it up
   bool is_all_there() const;
   bool has_next() const { return incoming_->next && !incoming_->under_way; }
-  // The group and the byte of the next broadcast; nullopt while one is under way.
+  // Returns, once, the group and the first byte of the next broadcast; nullopt if !has_next().
   std::optional<GroupMessage> next();
-  // The broadcast of the remaining bytes, without its handlers. INVALID_ARGUMENT: it cannot continue there.
+  // Returns the broadcast of the remaining bytes, without its handlers; INVALID_ARGUMENT if the delivery cannot
+  // continue at the message's byte.
   absl::StatusOr<Broadcast> go_on(const GroupMessage& message);
 
   // Called by the broadcast's handlers.
   absl::Status piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end);
-  void went(absl::Status status, std::uint64_t there);  // that broadcast is over
+  void went(absl::Status status, std::uint64_t there);  // the broadcast has ended
 
-  // Blocks until its bytes are digested. All bytes must have come. Call it without the mutex, on the thread that calls
-  // end().
+  // Blocks until the version's bytes are digested. All of them must have come. Call it without the mutex, on the thread
+  // that calls end().
   absl::Status digest(Deadline deadline);
   void end(bool came, bool still_written);  // `still_written`: a communicator may still write its memory
 
@@ -75,10 +78,10 @@ class Arrivals {
     std::optional<GroupMessage> next{};  // announced, not begun
     bool under_way = false;              // in a communicator
     absl::Status status{};               // of the last broadcast
-    std::uint64_t there = 0;             // the prefix that has come
+    std::uint64_t there = 0;             // bytes that have come, from the first
     bool over = false;                   // the sender gave it up
     bool begun = false;                  // in some communicator
-    bool unbroken = true;                // so far digested as it came
+    bool unbroken = true;                // all bytes so far were digested as they came
     CommGroupId group = 0;               // the last one
     std::optional<Digest> digest{};
   };

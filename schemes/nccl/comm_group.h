@@ -1,4 +1,4 @@
-// CommGroup: one communicator as its sender sees it: its workers, its state, and which ranks that state waits for. The
+// CommGroup: one communicator as its sender sees it: its workers, its state, and the ranks whose answers it awaits. The
 // sender is rank 0; the workers are the other ranks.
 //
 //   asking ──▶ making ──▶ made ──▶ warming ──▶ running
@@ -30,7 +30,7 @@ struct CommGroupLimits {
   absl::Duration leave = absl::Seconds(10);         // for an abort; after that the process is poisoned
   absl::Duration run_out = absl::Seconds(5);        // for the remaining pieces of a version that was given up
   absl::Duration gather = absl::Milliseconds(100);  // workers that join within this time share one group
-  int tries = 3;  // of one delivery, each in a new group; and of one worker, to join one
+  int tries = 3;  // per delivery, each in a new group; and per worker, to join a group
 };
 
 class CommGroup {
@@ -53,7 +53,7 @@ class CommGroup {
   void answered(WorkerId worker, State state);  // its message for that state has come
   void own_answered() { own_awaited_ = false; }
   bool is_complete() const { return awaited_.empty() && !own_awaited_; }
-  std::set<WorkerId> late();  // it stops waiting for these
+  std::set<WorkerId> late();  // returns the workers that have not answered, and stops waiting for them
   bool own_late();            // the same for this end
 
   // ---- the next state ----
@@ -62,7 +62,8 @@ class CommGroup {
   void made() { state_ = State::kMade; }
   void warm(Clock::time_point until);
   void run() { state_ = State::kRunning; }
-  void leave(std::string why, const std::set<WorkerId>& there, Clock::time_point until);  // `there`: who can answer
+  // `there`: the workers that can still answer.
+  void leave(std::string why, const std::set<WorkerId>& there, Clock::time_point until);
   bool is_begun() const { return begun_; }
   const std::string& why() const { return why_; }  // why it was left
 
@@ -73,8 +74,8 @@ class CommGroup {
   // ---- its deliveries ----
 
   void dropped(WorkerId worker, GroupMessage message);  // the worker left; `message` says how much of a delivery it has
-  // How many bytes of a delivery, from the first, the worker has. The delivery was under way here, starting with byte
-  // `from`.
+  // Returns how many bytes of a delivery, from the first, the worker has. The delivery was under way in this group,
+  // starting with byte `from`.
   std::uint64_t there_of(std::uint64_t delivery, WorkerId worker, std::uint64_t from) const;
 
   void use(std::uint64_t count) { used_ = count; }

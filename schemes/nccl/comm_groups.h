@@ -44,22 +44,23 @@ class CommGroups {
   bool move_on(CommGroup& group, Load load);      // true: its state changed
   void leave(CommGroup& group, std::string why);
   CommGroup take_out(CommGroupId group);         // a group that was left and is complete
-  void want_one_of_all_in(absl::Duration time);  // at the latest after `time`
-  void make_one_of_all();                        // if its time has come
+  void want_one_of_all_in(absl::Duration time);  // a group of all workers is due after `time`, or earlier
+  void make_one_of_all();                        // asks for that group if it is due
   void drop_spares();                            // call it while no delivery is under way
   void use(CommGroup& group) { group.use(++uses_); }
 
   // ---- what it knows ----
 
   CommGroup* find(CommGroupId group);
-  CommGroup* cover(const std::set<WorkerId>& workers, bool runs);  // the largest within; `runs`: only running
+  // Returns the largest group whose workers are all in `workers`, a running one if possible (with `runs`: only such).
+  CommGroup* cover(const std::set<WorkerId>& workers, bool runs);
   bool has(WorkerId worker) const { return workers_.contains(worker); }
   bool any(State state) const;
   std::vector<CommGroupId> ids() const;
   std::size_t size() const { return groups_.size(); }
   std::map<State, int> states() const;
   const absl::Status& usable() const { return usable_; }  // FAILED_PRECONDITION: this process is poisoned
-  // OK if a group can be made. If not, running groups continue.
+  // OK if a group can be made. If none can, running groups continue.
   const absl::Status& can_make() const { return usable_.ok() ? makes_ : usable_; }
   void served(WorkerId worker) { strikes_.erase(worker); }  // it got a version
   std::optional<Clock::time_point> next_deadline() const;

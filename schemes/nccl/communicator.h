@@ -5,11 +5,11 @@
 //     │ made(error)        │                     │ done(error)
 //     └────────────────────┴── abort() ──────────┴──────▶ aborting ──ended()──▶ (its threads are gone)
 //
-// It has two threads: one joins and broadcasts, the other aborts after the last NCCL call of the first. They are
-// separate because the first may be stuck in a CUDA call. For example, the abort of another communicator frees memory,
-// and for that the driver waits, holding a lock, until all kernels on the device have ended. If this communicator's
-// peer has died, its kernel ends only when it is aborted itself, which its first thread could not do while it waits for
-// that lock.
+// It has two threads: one joins and broadcasts, the other aborts after the first thread's last NCCL call. They are
+// separate because the first may be stuck in a CUDA call. For example, aborting another communicator frees memory, and
+// to free memory the driver takes a lock and waits until all kernels on the device have ended. If this communicator's
+// peer has died, its kernel ends only when this communicator is aborted, and its first thread cannot do that while it
+// waits for the lock.
 //
 // An abort may hang inside NCCL forever. Then the threads keep running with their memory, and ended() is never called.
 #pragma once
@@ -38,17 +38,18 @@ struct Broadcast {
   std::uint64_t number = 0;  // of its delivery
   std::shared_ptr<std::byte> memory;
   std::uint64_t bytes = 0, from = 0;
-  std::uint64_t piece_bytes = 0;  // the last may be shorter
+  std::uint64_t piece_bytes = 0;  // the last piece may be shorter
   // Rank 0: returns how many bytes are written; it is polled. Others: null.
   std::function<std::uint64_t()> written;
-  // Others: called when that piece is enqueued on the stream. May be null.
+  // Others: called when the piece of bytes [begin, end) is enqueued on the stream. May be null.
   std::function<absl::Status(Stream stream, std::uint64_t begin, std::uint64_t end)> enqueued;
-  // OK once all bytes came, else an error; `there` is the prefix that came. The memory is no longer touched after OK,
-  // or after ended().
+  // Called with OK once all bytes have come, else with an error; `there` bytes, from the first, have come. The memory
+  // is no longer touched after OK, or after ended().
   std::function<void(absl::Status status, std::uint64_t there)> done;
 };
 
-// The broadcast of `warm`, without data: from `scratch`, of kWarmBytes, at rank 0 into `scratch` at the others.
+// Returns the broadcast that warms a group. It moves no version, only kWarmBytes of rank 0's `scratch` into the
+// `scratch` of the other ranks.
 inline constexpr std::uint64_t kWarmBytes = 4u << 20;  // enough that NCCL takes the path of large broadcasts
 Broadcast warm_broadcast(std::shared_ptr<std::byte> scratch, std::function<void(absl::Status)> done);
 
@@ -59,7 +60,7 @@ class Communicator {
   };
   struct Handlers {  // run on its first thread
     std::function<void(absl::Status)> made;
-    std::function<void()> ended;  // also after an init that failed, once abort() was called
+    std::function<void()> ended;  // if the init failed, also called, once abort() was called
   };
 
   // Starts to join at once. `library` outlives the process's last communicator.

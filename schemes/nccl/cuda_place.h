@@ -8,8 +8,8 @@
 
 namespace bascule::inline v0::nccl {
 
-// Its memory can be reached by network cards, if the device supports that. UNIMPLEMENTED: `device` is the host; the
-// text says what to use. UNAVAILABLE: there is no such device.
+// Returns the place of `device`. Network cards can reach the place's memory if the device supports that. UNIMPLEMENTED:
+// `device` is the host; the text says what to use. UNAVAILABLE: there is no such device.
 absl::StatusOr<std::shared_ptr<Place>> cuda_place(int device);
 
 }  // namespace bascule::inline v0::nccl

@@ -1,6 +1,6 @@
 // DeliveryPlanner: which communicator groups the sender has, and which delivery goes through which of them. A pure
-// state machine: an event goes in, actions come out, and time is an argument. schemes/nccl/README.md has its table of
-// states.
+// state machine: an event goes in, actions come out, and time is an argument. schemes/nccl/README.md has the table of
+// its states.
 //
 // A group is one communicator: the sender is rank 0, and its workers are the other ranks. A delivery goes to its
 // workers through the groups that cover them; workers that no group covers get a new one. So a worker that joins is
@@ -49,16 +49,16 @@ class DeliveryPlanner {
     CommGroupId group = 0;
     std::uint64_t from = 0;
     bool going = false, sent = false;
-    std::set<WorkerId> awaited;  // do not have it yet
+    std::set<WorkerId> awaited;  // workers that do not have it yet
   };
   struct Delivery {
     std::uint64_t number = 0;
     Version version = 0;
     std::vector<Part> parts;
-    std::set<WorkerId> told;        // were sent a deliver message
+    std::set<WorkerId> told;        // workers that were sent a deliver message
     int tries = 0;                  // broken groups of several workers
     std::map<WorkerId, int> alone;  // broken groups of one worker
-    std::set<WorkerId> served;      // have it
+    std::set<WorkerId> served;      // workers that have it
     bool stopped = false;
     std::optional<Clock::time_point> until;  // stopped: deadline for its remaining pieces
     absl::Status why;                        // why it failed

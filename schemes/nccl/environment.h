@@ -1,8 +1,8 @@
 // The environment variables that must be equal at all ranks of a communicator, and those that must not be set. NCCL
 // finds a difference late or never: the ranks hang, or one fails with another's error.
 //
-// Any thread; keeps no state. At the process's first communicator NCCL calls setenv() with the settings of its
-// configuration files. Call read_environment(), like any getenv(), before that.
+// Any thread may call these; they keep no state. When a process makes its first communicator, NCCL calls setenv() with
+// the settings of its configuration files. Call read_environment(), like any getenv(), before that.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace bascule::inline v0::nccl {
 inline constexpr std::size_t kMaxEnvironmentBytes = 64 << 10;  // of to_bytes()
 
 struct Environment {
-  int version = 0;  // of the library; NCCL refuses ranks of different ones
+  int version = 0;  // of the library; NCCL refuses ranks of different versions
   // By name, the variables of environment.cpp's list that are set and not empty: they change how ranks communicate.
   // Interfaces, adapters, host names, timeouts and logs may differ and are not here.
   std::map<std::string, std::string> settings;
@@ -33,8 +33,8 @@ struct Environment {
 // value and source, or a configuration file of more than 1 MiB. UNAVAILABLE: the library does not report its version.
 absl::StatusOr<Environment> read_environment(const Library& library);
 
-// FAILED_PRECONDITION names each difference with both values, and what to do. `here_name` and `there_name` name the two
-// processes in the text: "the sender", "worker a".
+// Returns OK if both are equal; FAILED_PRECONDITION names each difference with both values, and what to do. The text
+// calls the two processes `here_name` and `there_name`: "the sender", "worker a".
 absl::Status check_same(const Environment& here, const Environment& there, std::string_view here_name,
                         std::string_view there_name);
 

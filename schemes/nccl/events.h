@@ -20,7 +20,7 @@ using Heard = schemes::event::Heard<GroupMessage>;
 
 // ---- of the sender's own end ----
 
-struct Made {  // its rank in a group, or an error; FAILED_PRECONDITION: this process can no longer make one
+struct Made {  // it has a rank in the group, or failed; FAILED_PRECONDITION: this process can no longer make groups
   CommGroupId group = 0;
   absl::Status status;
 };
@@ -60,7 +60,7 @@ struct Broadcast {  // answered by Sent
   CommGroupId group = 0;
   std::uint64_t number = 0, from = 0;
 };
-struct RunOut {  // the bytes of this delivery that are not written are sent as they are
+struct RunOut {  // sends the rest of this delivery as it is, even bytes that are not yet written
   std::uint64_t number = 0;
 };
 struct Leave {  // answered by Left

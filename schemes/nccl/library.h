@@ -39,8 +39,8 @@ inline constexpr int kUnset = INT_MIN;           // in a field of Config: NCCL's
 inline constexpr int kOldestVersion = 22700;     // 2.27.0
 inline constexpr unsigned kMagic = 0xcafebeefU;  // Config::magic
 
-// ncclConfig_t as of 2.27, the oldest library that load() takes. A newer one sees the older `version`, reads `size`
-// bytes and gives its later fields their defaults.
+// ncclConfig_t as of 2.27, the oldest library that load() takes. A newer library sees the older `version`, reads `size`
+// bytes and gives the fields that were added later their defaults.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = kMagic;
@@ -76,9 +76,9 @@ struct Library {
   Code (*comm_revoke)(CommHandle* comm, int flags) = nullptr;  // null: the library is older than 2.28.7
 };
 
-// The process's libnccl.so.2. The first call searches for it and blocks while 200 MB are mapped; later calls return the
-// same result or error. Errors say what to do. UNAVAILABLE: there is none, or its version cannot be read.
-// FAILED_PRECONDITION: it is older than 2.27. UNIMPLEMENTED names a function that it lacks.
+// Returns the process's libnccl.so.2. The first call searches for the library and blocks while 200 MB are mapped; later
+// calls return the same result or error. Errors say what to do. UNAVAILABLE: there is none, or its version cannot be
+// read. FAILED_PRECONDITION: it is older than 2.27. UNIMPLEMENTED names a function that it lacks.
 absl::StatusOr<const Library*> load();
 
 std::string version_text(int version);  // 22809: "2.28.9"

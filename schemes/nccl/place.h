@@ -1,4 +1,4 @@
-// Place: nccl's interface to the device with the slots and communicators: a GPU (cuda_place.h), in tests the host.
+// Place: nccl's interface to the device with the slots and communicators: a GPU (cuda_place.h) or, in tests, the host.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class Lane {
  public:
   virtual ~Lane() = default;
   virtual Stream stream() const = 0;
-  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> mark() = 0;  // after all work enqueued so far
+  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> mark() = 0;  // reached after all work enqueued so far
 };
 
 // Digests a slot while it arrives. One slot at a time, on one thread.

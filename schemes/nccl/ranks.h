@@ -1,5 +1,5 @@
-// Ranks: a worker's ranks in communicator groups. Each has one communicator, from `make` until NCCL no longer uses its
-// memory.
+// Ranks: a worker's ranks in communicator groups. Each rank has one communicator, from `make` until NCCL no longer uses
+// that communicator's memory.
 //
 //   (none) ── expect(), make(), put() ──▶ here ── leave() ──▶ leaving ── end() ──▶ (none)
 //
@@ -22,11 +22,12 @@ namespace bascule::inline v0::nccl {
 
 class Ranks {
  public:
-  // Before any other call. `library` outlives the process's last communicator. `max_ctas` is the communicators' option.
+  // Call it before any other. `library` must outlive the process's last communicator. `max_ctas` is the communicators'
+  // option.
   absl::Status open(const Library& library, std::shared_ptr<Place> place, int max_ctas);
 
-  void expect(CommGroupId group);  // it will be made now
-  // Joins the group of a `make` message. Not under the mutex: if no thread can be started, `made` and `ended` run
+  void expect(CommGroupId group);  // make() for this group follows
+  // Joins the group of a `make` message. Call it without the mutex: if no thread can be started, `made` and `ended` run
   // within the call.
   std::unique_ptr<Communicator> make(const GroupMessage& message, Communicator::Handlers handlers) const;
   void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // dropped at once if it has ended
@@ -35,7 +36,7 @@ class Ranks {
   void warm(CommGroupId group, std::function<void(absl::Status)> done);  // does nothing if find() returns null
   bool leave(CommGroupId group);                                         // false: it has no rank there
   void leave_all();
-  std::unique_ptr<Communicator> end(CommGroupId group);  // call it once that has ended
+  std::unique_ptr<Communicator> end(CommGroupId group);  // call it once the communicator has ended
 
   bool empty() const { return joined_.empty(); }
   bool hangs() const;  // an abort has not returned, and will not

@@ -29,7 +29,7 @@ class Receiver final : public ReceiverTransport, public Reception {
 
  private:
   class Shared;
-  const std::shared_ptr<Shared> shared_;  // also with threads of communicators
+  const std::shared_ptr<Shared> shared_;  // the communicators' threads also have it
 };
 
 }  // namespace bascule::inline v0::nccl

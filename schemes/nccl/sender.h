@@ -25,7 +25,7 @@ class Sender final : public SenderTransport {
  private:
   class Shared;
   explicit Sender(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-  const std::shared_ptr<Shared> shared_;  // also with threads of communicators
+  const std::shared_ptr<Shared> shared_;  // the communicators' threads also have it
 };
 
 }  // namespace bascule::inline v0::nccl

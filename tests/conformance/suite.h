@@ -3,8 +3,9 @@
 //
 //   BASCULE_CONFORMANCE(Shm, "shm");
 //
-// Conformance holds the cases that any reader can play, ConformanceProcesses the cases that need signals. A scheme that
-// keeps files adds a line BASCULE_FILES_CONFORMANCE, for versions that are served with no sender alive.
+// Conformance holds the cases in which readers may be threads or processes; ConformanceProcesses holds those that send
+// signals to readers. A scheme that keeps files adds a line BASCULE_FILES_CONFORMANCE, which tests that versions are
+// served with no sender alive.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@
 namespace bascule::test {
 
 enum class Readers { kThreads, kProcesses };
-// Control connections over a Unix socket, over TCP, or over TCP for every other worker.
+// Control connections run over a Unix socket, over TCP, or over TCP for every other worker.
 enum class Place { kFolder, kHost, kBoth };
 
 struct Setting {
@@ -58,38 +59,40 @@ class Stage : public testing::TestWithParam<Setting> {
  public:  // also for helpers of the cases
   Stage();
 
-  // The endpoint with `options` ("digest=always"), heartbeats of 50 ms, and limits that no healthy process reaches.
+  // Returns the endpoint with `options` ("digest=always"), heartbeats of 50 ms, and time limits that no healthy process
+  // reaches.
   std::string endpoint(std::string_view options = "") const;
-  // The same endpoint, as the next worker reaches it.
+  // Returns the same endpoint, in the form by which the next worker reaches it.
   std::string workers_endpoint(std::string_view options = "");
-  // Options that soon give up a silent worker, or an engine that does not flip.
+  // Returns options by which the sender soon gives up a silent worker, or an engine that does not flip.
   static std::string hasty();
-  // The scheme for a sender's or receiver's options: one that only tests have, or null if the registry knows it.
+  // Returns the scheme for a sender's or receiver's options if only tests have it; null if the registry knows it.
   const Scheme* given_scheme() const {
     const std::string endpoint = GetParam().scheme + ":";
     return is_fake(endpoint) ? &fake_ : host_scheme(endpoint);
   }
-  // Whether readers read the sender's slots. If they have their own memory, a single copy is the trainer's alone.
+  // Returns true if readers read the sender's slots, false if they have their own memory. In the second case only the
+  // trainer uses a single copy.
   bool reads_in_place() const {
     return GetParam().place == Place::kFolder && engine_device() == device_for(GetParam().scheme) &&
            !GetParam().scheme.ends_with("nccl") && !hands_on();
   }
-  // Whether engines copy versions from each other.
+  // Returns true if engines copy versions from each other.
   bool hands_on() const {
     return GetParam().scheme == "host-relay" || GetParam().scheme.ends_with("auto") ||
            GetParam().options.starts_with("relay=");
   }
-  // Where the trainer's tensors lie, and where engines read.
+  // The device of the trainer's tensors, and the device on which engines read.
   int device() const { return GetParam().trainer; }
   int engine_device() const { return GetParam().engine; }
 
-  // Whether this process, which is rank 0, may also have a receiver: NCCL accepts a process only once per GPU.
+  // Returns true if this process, which is rank 0, may also have a receiver: NCCL accepts a process once per GPU.
   bool may_receive_here() const { return GetParam().scheme != "nccl"; }
 
-  // False for NCCL, which keeps two or three descriptors per communicator (schemes/nccl/README.md).
+  // Returns false for NCCL, which keeps two or three descriptors per communicator (schemes/nccl/README.md).
   bool leaves_nothing() const;
 
-  // `held`, and what the scheme may add to it in that many rounds of deaths and joins.
+  // Returns `held` plus the resources that the scheme may keep after `rounds` rounds of deaths and joins.
   Footprint with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const;
 
   // Listens at endpoint(options) with model_ registered.
@@ -107,11 +110,11 @@ class Stage : public testing::TestWithParam<Setting> {
   // Waits until the sender can send to `count` workers; else the test fails.
   void wait_for_workers(int count);
 
-  // Makes a step of the optimizer and a send, which must be OK.
+  // Makes an optimizer step and a send, which must return OK.
   SendReport send();
-  // The same, and exactly `count` workers must serve it.
+  // The same, and exactly `count` workers must serve the version.
   SendReport send_complete(std::size_t count);
-  // Waits until all serve the newest generation, and expects that no promise was broken.
+  // Waits until all these workers serve the newest generation, and expects that no promise was broken.
   void expect_newest(std::initializer_list<Worker*> workers);
 
   TempFolder folder_;
@@ -146,7 +149,7 @@ class SingleCopyInPlace : public Stage {};  // readers read the trainer's own me
 class SingleCopyProcesses : public ConformanceProcesses {};
 class KeptFiles : public Stage {};
 
-// The entry of `worker` in a report; the test fails if there is none.
+// Returns the entry of `worker` in a report; the test fails if there is none.
 WorkerReport entry(const SendReport& report, std::string_view worker);
 
 // After the scheme come the place and, if they are not the scheme's own, the devices of trainer and engine.

@@ -1,4 +1,5 @@
-// Targets of the conformance tests: a worker's tensors in memory of a test, and both times to copy into them.
+// Targets of the conformance tests: a worker's tensors in a test's memory, and both values of Apply, which says when
+// versions are copied into them.
 #pragma once
 
 #include <memory>
