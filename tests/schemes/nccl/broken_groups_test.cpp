@@ -193,7 +193,7 @@ TEST_F(NcclBrokenGroups, AWorkerThatBreaksEvenAGroupOfItsOwnIsGivenUpAndTheOther
   ASSERT_EQ(all<action::GiveUp>().size(), 1u);
   EXPECT_EQ(all<action::GiveUp>().front().worker, 2u);
   EXPECT_THAT(all<action::GiveUp>().front().why,
-              StatusIs(StatusCode::kUnavailable, HasSubstr("behind 3 communicators")));
+              StatusIs(StatusCode::kUnavailable, HasSubstr("after 3 communicators")));
   EXPECT_THAT(done(1), IsOk());
 }
 

@@ -145,7 +145,7 @@ TEST_F(RelayDispatcher, AWorkerWhoseBuffersHaveNoBytesIsGivenUp) {
 TEST_F(RelayDispatcher, AWorkerThatSaysNoMessageOrASendersIsGivenUp) {
   join({1, 2});
   dispatcher.heard(1, "no message", {});
-  EXPECT_THAT(line.given_up[1], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no message")));
+  EXPECT_THAT(line.given_up[1], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a message")));
   hear(2, Kind::kTake, 1);
   EXPECT_THAT(line.given_up[2], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("protocol")));
 }

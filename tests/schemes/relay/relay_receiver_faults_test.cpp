@@ -49,7 +49,7 @@ TEST_F(RelayReceiverFaults, AnEngineThatHasTheVersionNoMoreCannotBeRead) {
   serve(a, 1);
   introduce(b, a);
   fill(2);
-  expect_cannot(b, 2, 1, "no more", receive(b, 2, 1, /*whole=*/true));
+  expect_cannot(b, 2, 1, "no longer", receive(b, 2, 1, /*whole=*/true));
 }
 
 TEST_F(RelayReceiverFaults, MemoryThatCannotBeMappedCannotBeRead) {

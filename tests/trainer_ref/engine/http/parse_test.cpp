@@ -237,7 +237,7 @@ TEST(ParseChat, SaysWhatIsWrong) {
   EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})"),
               HasSubstr("messages[0].content: expected a text, or parts"));
   EXPECT_THAT(chat_refusal(with(R"("tool_choice": "required")")), HasSubstr("\"tool_choice\" is not supported"));
-  EXPECT_THAT(chat_refusal(with(R"("top_logprobs": 2)")), HasSubstr("expected \"logprobs\": true"));
+  EXPECT_THAT(chat_refusal(with(R"("top_logprobs": 2)")), HasSubstr("expected also \"logprobs\": true"));
   EXPECT_THAT(chat_refusal(with(R"("chat_template": "x")")), HasSubstr("\"chat_template\" is not supported"));
   ModelCard model = card();
   model.chat.reset();

@@ -92,7 +92,7 @@ TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--reward=exact"}), AllOf(HasSubstr("--reward=exact: unknown reward \"exact\""),
                                                  EndsWith(", as --reward=exact_match,finished=0.1")));
   EXPECT_THAT(refusal({"--reward=finished,finished"}),
-              HasSubstr("--reward=finished,finished: reward \"finished\" stands"));
+              HasSubstr("--reward=finished,finished: reward \"finished\" occurs twice"));
   EXPECT_THAT(refusal({"--operands=1"}), HasSubstr("--operands=1: give a value from 2 to 50, as --operands="));
   EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a finite time above 0"));
 }

@@ -100,7 +100,7 @@ TEST(RewardList, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(refusal("exact_match=-2e6"), HasSubstr("a number from -1e6 to 1e6"));
   EXPECT_THAT(refusal("exact_match,finished, exact_match=2"),
               HasSubstr("reward \"exact_match\" occurs twice; give each once"));
-  EXPECT_THAT(refusal("exec:a.py,exec:a.py=2"), HasSubstr("reward \"exec:a.py\" stands twice"));
+  EXPECT_THAT(refusal("exec:a.py,exec:a.py=2"), HasSubstr("reward \"exec:a.py\" occurs twice"));
   EXPECT_THAT(refusal("exec: =1"), HasSubstr("expected a program after exec:"));
   EXPECT_THAT(refusal("exec:a=b.py"), HasSubstr("after the last = (\\= is one that belongs to a name)"));
   EXPECT_THAT(refusal("http://h:x/"), HasSubstr("no port"));

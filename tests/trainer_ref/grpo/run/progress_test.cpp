@@ -64,8 +64,7 @@ TEST(FirstStepLine, SaysWhereTheTimeGoesAndWhenTheRunEnds) {
   EXPECT_EQ(
       first_step_line(step(), 9, 60),
       "step 3 took 10.0 s, most of it rollout (60 %): rollout 6.0 s, score 500 ms, train 3.0 s, send 500 ms; 1,000,200 "
-      "tokens a "
-      "second from the engines, 4,000 through the update; 6 steps more take about 60 s");
+      "tokens per second from the engines, 4,000 through the update; 6 steps more take about 60 s");
 }
 
 }  // namespace
