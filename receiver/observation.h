@@ -13,7 +13,7 @@ namespace bascule::inline v0 {
 
 enum class SlotCheck {
   kVerified,   // its bytes have the digest that was made when it was sealed
-  kDiffers,    // its bytes have another digest
+  kDiffers,    // its bytes have a different digest
   kNoDigest,   // no digest was made (digest=off)
   kNotWhole,   // it is being written, or was never written
   kChanged,    // it was written, or changed its state, during each attempt to read it
@@ -22,7 +22,8 @@ enum class SlotCheck {
 std::string_view to_string(SlotCheck);  // "verified"
 
 struct ObservedSlot {
-  SlotStatus says{};  // version and digest are the control page's, if it was read and has not changed
+  // What the sender reported; version and digest come from the control page, if it was read and has not changed.
+  SlotStatus says{};
   SlotCheck check = SlotCheck::kUnreached;
   std::string why{};              // why it could not be read
   std::optional<Digest> found{};  // the digest of its bytes, if that differs
@@ -30,7 +31,7 @@ struct ObservedSlot {
 
 struct Observation {
   std::string place{};    // the folder, or host:port
-  bool sender = false;    // a sender answered; if false, versions were found that a sender left
+  bool sender = false;    // a sender answered; if false, a sender left the versions that were found
   SenderStatus status{};  // without a sender: scheme, epoch, version, layout
   std::vector<ObservedSlot> slots{};
 

@@ -16,7 +16,7 @@ namespace bascule::inline v0 {
 struct Scheme;
 
 // Several of the sender's tensors that the engine reads as one, joined along their first dimension: {"qkv_proj.weight",
-// {"q_proj.weight", "k_proj.weight", "v_proj.weight"}}. All have the same type and inner dimensions.
+// {"q_proj.weight", "k_proj.weight", "v_proj.weight"}}. All parts must have the same type and inner dimensions.
 struct FusedOrder {
   std::string name;
   std::vector<std::string> parts;
@@ -28,24 +28,24 @@ struct ReceiverOptions {
   std::string worker{};    // this worker's name, unique at the endpoint
   // The tensors that the engine expects, checked before any byte moves. If empty, the engine takes any tensors.
   std::vector<TensorSpec> expected{};
-  // Compared with SenderOptions::compatibility_key if both sides give one: if they differ, the sender refuses this
-  // worker and reports both. UTF-8, at most 1 KiB; empty: none.
+  // If both sides give a key (SenderOptions::compatibility_key) and the two differ, the sender refuses this worker and
+  // reports both keys. UTF-8, at most 1 KiB; empty: none.
   std::string compatibility_key{};
-  // Orders that weights(slot) contains in addition: in place if this worker greeted before the first publication and no
-  // earlier worker requested another order; otherwise as copies, made in the background into memory beside each slot.
-  // Not for a receiver that registers a model.
+  // Fused tensors that weights(slot) contains in addition. They are read in place if this worker greeted before the
+  // first publication and no earlier worker requested another order; otherwise they are copies, made in the background
+  // into memory beside each slot. Not for a receiver that registers a model.
   std::vector<FusedOrder> fused{};
   // One rank of an engine whose ranks flip together: rank 0 decides by commit(), the others follow by commit(version).
   std::string group{};
   std::uint32_t rank = 0, ranks = 1;
-  // The device (by this process's numbering) and its stream that read the weights. kHost means the GPU of the slots,
-  // whatever its number in this process, if the scheme's slots lie on a GPU; otherwise the host. With a device and
-  // slots in host memory, weights(slot) lie in receive buffers on the device, usually two, which are filled while the
-  // sender writes. The slot that a flip leaves is released once the stream has done the work that was queued before the
-  // commit(). The stream must belong to the device (else INVALID_ARGUMENT), must outlive the receiver, and must not be
-  // capturing into a graph during commit(). Threads that call commit() or destroy the receiver should have the device
-  // current, as LibTorch leaves it; a thread that never chose a device returns to device 0, and CUDA makes a context
-  // there.
+  // The device that reads the weights (by this process's numbering), and the stream on which it reads. If the scheme's
+  // slots lie on a GPU, kHost means that GPU, whatever its number in this process; otherwise it means the host. If a
+  // device reads and the slots lie in host memory, weights(slot) lie in receive buffers on the device, usually two,
+  // which are filled while the sender writes. After a flip, the previous slot is released once the stream has done the
+  // work that was queued before the commit(). The stream must belong to the device (else INVALID_ARGUMENT), must
+  // outlive the receiver, and must not be capturing into a graph during commit(). Threads that call commit() or destroy
+  // the receiver should have the device current, as LibTorch leaves it; a thread that never chose a device returns to
+  // device 0, and CUDA makes a context there.
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // threads that copy at the flip (apply=commit), the engine's own included; 0: one per core
@@ -55,9 +55,9 @@ struct ReceiverOptions {
   // Called with each control message except heartbeats, as "to sender: ready" before it is sent and "from sender:
   // prepare" when it arrives, from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};
-  // Called every 50 ms, on the engine's thread, while a follower's commit(version) or take(version) waits: true ends
-  // that wait, with nothing changed and no worker poisoned. For a host language that delivers signals only between its
-  // calls. Default: never.
+  // Called every 50 ms, on the engine's thread, while a follower's commit(version) or take(version) waits. If it
+  // returns true, the wait ends; nothing changes, and no worker is poisoned. For a host language that delivers signals
+  // only between its calls. Default: no wait is interrupted.
   std::function<bool()> interrupted{};
   const Scheme* scheme = nullptr;  // used instead of the registry's
 };

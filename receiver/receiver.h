@@ -2,11 +2,11 @@
 // boundary.
 //
 // Threads: connect() starts an I/O thread, which never touches weights, and a prepare thread, which maps and verifies.
-// All calls but status() belong to the engine's own thread. The I/O thread calls `on_pending`. fork: a child must not
-// use the object; as long as the child lives, this process's leases stay (the child may still read). Destruction ends
-// the leases: use no view after it. It waits, for at most the endpoint's flip_timeout, until the engine's stream has
-// done the work queued on it; memory that the stream may still read then stays mapped and leased until the process
-// ends.
+// All calls but status() belong to the engine's own thread. The I/O thread calls `on_pending`. After a fork, the child
+// must not use the object; this process's leases last as long as the child lives, since the child may still read.
+// Destruction ends the leases: use no view after it. It first waits, for at most the endpoint's flip_timeout, until the
+// engine's stream has done the work queued on it. Memory that the stream may still read after that time stays mapped
+// and leased until the process ends.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ namespace bascule::inline v0 {
 struct Flip {
   bool changed = false;
   Epoch epoch = 0;
-  Version version = 0;    // the version that is served now; 0 before the first, and after a copy that failed
+  Version version = 0;    // the version that is served now; 0 before the first one, and after a failed copy
   SlotId slot;            // where its weights lie: a slot or, in a receiver that copies, one of its sets of tensors
   bool poisoned = false;  // the weights must not be used until the next flip; status() says why. Permanent if this
                           // process has lost its device
@@ -45,7 +45,7 @@ class Receiver {
   ~Receiver();
 
   // Makes the receiver copy versions into the engine's own tensors, instead of reading in place. `targets` define how
-  // these are made from the sender's tensors (transport/target.h); their memory must outlive the receiver. With
+  // the engine's tensors are made from the sender's (transport/target.h); their memory must outlive the receiver. With
   // Apply::kCommit each flip copies the new version into them. With Apply::kBackground a second set is allocated here,
   // and versions go to the two sets in turn, to the second set first; weights(flip.slot) is the set to read. The set
   // that is not served may be written at any time. Call it once, before join() or the first wait_ready(), take() or
@@ -54,39 +54,40 @@ class Receiver {
   // reports it.
   absl::Status register_model(std::vector<TargetTensor> targets, ModelOptions options = {});
 
-  // Starts greeting the sender, and returns at once, so that wait_for_workers() sees this worker before its first
-  // commit(). Call register_model() first: the greeting tells the sender whether this worker copies.
+  // Starts to greet the sender and returns at once. With it, the sender's wait_for_workers() sees this worker before
+  // its first commit(). Call register_model() first: the greeting tells the sender whether this worker copies.
   void join();
 
   // Blocks until a version is served, or is ready, so that commit() will flip to it. DEADLINE_EXCEEDED says how far the
-  // worker came. FAILED_PRECONDITION says why the worker was refused, for example because the sender's model differs
-  // from its own; the receiver keeps looking, since another sender may come.
+  // worker got. FAILED_PRECONDITION says why the sender refused this worker, for example because their models differ;
+  // the receiver keeps looking, since another sender may come.
   absl::Status wait_ready(absl::Duration timeout);
   // The same for version `least` or a newer one, if a trainer's message names the version to wait for. In a follower,
   // OK means that commit(least) need not wait.
   absl::Status wait_ready(Version least, absl::Duration timeout);
 
   // Call it at each token boundary. It flips if a version is pending; otherwise it costs one atomic load. After a flip
-  // the slot served before may be overwritten: do not use views of it any longer. A follower (rank > 0) never flips by
-  // this call.
+  // the previously served slot may be overwritten: stop using views of it. A follower (rank > 0) never flips by this
+  // call.
   //
   // Does not block, except with slots=1: then it waits while the trainer writes, until the sender publishes, aborts
   // (after `loan_timeout` at the latest) or falls silent. If the slot may be half written, the worker is poisoned until
   // a flip. If nothing was written after all, it serves the same version again, and `changed` and `poisoned` are both
   // false.
   //
-  // With Apply::kCommit the flip is the copy. If the copy fails, the tensors hold no version at all, and the worker is
+  // With Apply::kCommit the flip is the copy. If the copy fails, the tensors hold no whole version, and the worker is
   // poisoned until a flip succeeds.
   Flip commit();
 
-  // In a follower: flips to the version that rank 0's commit() returned, which travels with the engine's step message.
-  // Blocks until that version is prepared here, for at most flip_timeout; if it is not prepared by then, this worker is
-  // poisoned, and with it its group. In any other worker it is the same as commit().
+  // In a follower: flips to the version that rank 0's commit() returned; the engine passes it on with its step message.
+  // Blocks until that version is prepared here, for at most flip_timeout; if it is not prepared by then, this worker
+  // and its group are poisoned. In any other worker it is the same as commit().
   Flip commit(Version version);
 
   // Returns whether commit() has work: a flip or, with slots=1, a wait for the trainer. It is one atomic load and
   // changes nothing. It is for an engine that finishes its requests before it commits; the engine must commit within
-  // flip_timeout, or the sender evicts it. Also true while the worker is poisoned; in a follower, only then.
+  // flip_timeout, or the sender evicts it. Also returns true while the worker is poisoned; a follower's pending() is
+  // true only then.
   bool pending() const;
 
   // Returns an eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit()
@@ -94,23 +95,25 @@ class Receiver {
   absl::StatusOr<int> pending_fd();
 
   // commit() in two halves, for an engine with its own loader or layout. take() flips like commit(). After the engine
-  // has loaded weights(flip.slot), finish() acknowledges the version; the sender's send returns no earlier. In between
-  // the worker is loading: the slot stays as it is, the sender waits for `load_timeout` (2 min) instead of
+  // has loaded weights(flip.slot), finish() acknowledges the version; the sender's send() returns only after that. In
+  // between the worker is loading: the slot stays as it is, the sender waits for `load_timeout` (2 min) instead of
   // `flip_timeout`, and neither take() nor commit() flips again. If `changed` is false, there is nothing to load or
   // finish.
   //
-  // Pass finish() an error if the engine's weights now belong to no version. The worker is then poisoned until a flip,
-  // as after a failed copy, and the sender brings it the newest version again. finish() without a take() does nothing.
+  // Pass an error to finish() if the engine's weights now belong to no version. The worker is then poisoned until a
+  // flip, as after a failed copy, and the sender brings it the newest version again. finish() without a take() does
+  // nothing.
   Flip take();
   Flip take(Version version);
   void finish(const absl::Status& loaded = absl::OkStatus());
 
-  // Returns views into the slot or set itself. They do not move while it lives: a SlotId always has the same views.
+  // Returns views into the slot or set itself. While the slot or set lives, its views do not move: a SlotId always has
+  // the same views.
   const Weights& weights(SlotId slot) const;
   // Keeps the memory of weights(slot) mapped as long as the returned pointer lives, even after the receiver is gone. It
-  // is for languages such as Python, in which a tensor may outlive the receiver. It keeps only the memory, not its
-  // content: a later version may be written there. The names and shapes in the views are not kept beyond the slot.
-  // Returns null if `slot` is not the one that is served, or if it is a set of the engine's own tensors.
+  // is for languages such as Python, in which a tensor may outlive the receiver. The pointer keeps only the memory, not
+  // its content: a later version may be written there. The names and shapes in the views are not kept beyond the slot.
+  // Returns null if `slot` is not the served one, or if it is a set of the engine's own tensors.
   std::shared_ptr<const void> keep(SlotId slot) const;
 
   ReceiverStatus status() const;

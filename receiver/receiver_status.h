@@ -11,15 +11,15 @@ namespace bascule::inline v0 {
 enum class ReceiverState { kJoining, kPending, kServing, kPoisoned, kLoading };
 const char* to_string(ReceiverState);
 
-// A snapshot for status pages; any thread.
+// A snapshot for status pages; any thread may read it.
 struct ReceiverStatus {
   ReceiverState state = ReceiverState::kJoining;
-  bool attached = false;  // a sender has welcomed it, at the sender's first publication or later
+  bool attached = false;  // a sender has welcomed it, which happens at the sender's first publication or later
   Epoch epoch = 0;
   Version version = 0;  // the version that is served, or that the engine is loading
   std::string path{};   // how versions reach it: "relay", "mirror"; empty: the scheme's usual path
-  // Why the worker was refused, why the last version failed, or what poisoned it. If none of these, and the worker is
-  // attached: that its endpoint's folder or socket is gone.
+  // Says why the worker was refused, why the last version failed, or what poisoned the worker. If none of these
+  // happened, the worker is attached, and its endpoint's folder or socket is gone, says that.
   absl::Status error;
 };
 

@@ -10,8 +10,8 @@
 namespace bascule::inline v0 {
 
 // The tensors of one slot, by the sender's names; a tied tensor is listed under each of its names. They are read-only
-// memory, on the host or on a device (TensorView::device). In a receiver that copies: the tensors of one of the
-// engine's own sets, by the targets' names.
+// memory, on the host or on a device (TensorView::device). In a receiver that copies, these are instead the tensors of
+// one of the engine's own sets, by the targets' names.
 class Weights {
  public:
   std::span<const TensorView> tensors() const { return tensors_; }

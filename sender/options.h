@@ -13,16 +13,16 @@ struct Scheme;
 struct SenderOptions {
   std::string endpoint;  // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
   int threads = 0;       // threads that pack, the caller's included; 0: one per core
-  // What the two ends must agree on beyond names, types and shapes, in any form: for example a hash of the model's
+  // Any text on which the two ends must agree beyond names, types and shapes, for example a hash of the model's
   // configuration. A worker that gives another key is refused by name. UTF-8, at most 1 KiB; empty: none.
   std::string compatibility_key{};
   std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
   // Called with each control message except heartbeats, as "to engine-0: prepare" before it is sent and "from engine-0:
   // ready" when it arrives, from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};
-  // Called every 50 ms, on the caller's thread, while a call waits for workers: true ends that wait, and the call
-  // returns CANCELLED; a send under way continues, as after DEADLINE_EXCEEDED. For a host language that delivers
-  // signals only between its calls. Default: never.
+  // Called every 50 ms, on the caller's thread, while a call waits for workers. If it returns true, the call stops
+  // waiting and returns CANCELLED; a send under way continues, as after DEADLINE_EXCEEDED. For a host language that
+  // delivers signals only between its calls. Default: no call is interrupted.
   std::function<bool()> interrupted{};
   const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
 };

@@ -41,12 +41,12 @@ struct StageSeconds {
 // The outcome of an update_weights().
 struct UpdateReport {
   Version version = 0;
-  absl::Status status;                // an error: no worker flipped to it
+  absl::Status status;                // an error means that no worker flipped to this version
   std::vector<WorkerReport> workers;  // as in SendReport
   std::vector<std::string> warnings;  // as in SendReport
 };
 
-// In the warning that no weight changed since the previous version.
+// Part of the warning that no weight changed since the previous version.
 inline constexpr const char* kSameBytes = " has the same bytes as version ";
 
 struct SendReport {
@@ -56,12 +56,12 @@ struct SendReport {
   std::optional<Digest> digest;
   StageSeconds seconds;
   std::vector<WorkerReport> workers;  // in the order they joined
-  std::string memory;                 // the kind of memory of the slots: "memfd, 4 KiB pages (…)"
-  absl::Status persisted;             // durable=on: an error means that it is served, but not on the disk
-  std::vector<UpdateReport> updates;  // update_weights() since the last report
+  std::string memory;                 // the slots' kind of memory: "memfd, 4 KiB pages (…)"
+  absl::Status persisted;             // durable=on: an error means that the version is served, but not on the disk
+  std::vector<UpdateReport> updates;  // the outcomes of update_weights() since the last report
   std::vector<std::string> warnings;
 
-  bool complete() const;  // all workers serve this version
+  bool complete() const;  // whether all workers serve this version
 };
 
 }  // namespace bascule::inline v0

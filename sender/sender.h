@@ -3,11 +3,11 @@
 //
 // Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns sockets,
 // membership and the slot ring; a storage thread waits for the scheme's files. These two threads call no user code
-// except `log` and `trace`. After a fork, the child must not use the object, and keeps nothing of it: lock, sockets,
-// pipes and slots end with this process (except, with slots=1, the slot, which holds the parameters). Destruction
-// aborts a loan, gives up a pending send (workers that do not know the decision yet drop the version and keep serving),
-// says goodbye to all workers and joins the threads. It takes milliseconds, but waits for unfinished work on a device,
-// on a disk or in the scheme, up to that work's deadline.
+// except `log` and `trace`. After a fork, the child must not use the object. The child keeps none of the sender's lock,
+// sockets, pipes and slots: they end with this process. The one exception is the slot of slots=1, which holds the
+// parameters. Destruction aborts a loan, gives up a pending send (workers that do not know the decision yet drop the
+// version and keep serving), says goodbye to all workers and joins the threads. Destruction takes milliseconds; if work
+// on a device, on a disk or in the scheme is unfinished, it waits for that work, up to the work's deadline.
 #pragma once
 
 #include <memory>
@@ -31,10 +31,10 @@ class WritableSlot;
 
 class Sender {
  public:
-  // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block.
-  // ALREADY_EXISTS: another sender holds it; the text names its pid. INVALID_ARGUMENT: the endpoint is malformed, or
-  // its folder is used for something else (docs/guide/security.md). PERMISSION_DENIED: another user owns the folder,
-  // or others can enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
+  // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block. ALREADY_EXISTS: another
+  // sender holds the endpoint; the text names its pid. INVALID_ARGUMENT: the endpoint is malformed, or its folder is
+  // used for something else (docs/guide/security.md). PERMISSION_DENIED: another user owns the folder, or others can
+  // enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
   static absl::StatusOr<Sender> listen(SenderOptions options);
 
   Sender(Sender&&) noexcept;
@@ -44,35 +44,37 @@ class Sender {
   // Names the tensors to send; reads no elements yet. Workers that have already greeted are refused if their tensors
   // differ. INVALID_ARGUMENT: a tensor's name is empty, not UTF-8 or used twice, a dimension is negative, or its memory
   // is not on the device (the text names the tensor); the stream is of another device; or there are more tensors than a
-  // message to a worker can name (64 MiB of names, types and shapes). FAILED_PRECONDITION: a second call; each model
-  // needs its own sender and endpoint.
+  // message to a worker can name (64 MiB of names, types and shapes). FAILED_PRECONDITION: a model is already
+  // registered; each model needs its own sender and endpoint.
   //
   // With slots=1 the tensors move into the slot and keep it alive, even after this sender is gone
-  // (TensorSource::move_into, ParameterMemory). Engines then go on reading the published version; if the system refuses
-  // that, the log reports it. With slots=1, INVALID_ARGUMENT also names two tensors that share bytes, unless they are
-  // one storage under two names (sender/overlap.h).
+  // (TensorSource::move_into, ParameterMemory). Once the sender is gone, engines keep reading the published version,
+  // not what the trainer writes later; if the system refuses to separate the two, the log reports it. With slots=1 the
+  // call also returns INVALID_ARGUMENT if two tensors share bytes, and names them, unless they are one storage under
+  // two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
-  // The same with only names, types and shapes, for a trainer whose tensors are never all whole at once (FSDP, ZeRO-3).
-  // It gathers them one by one into the tensors of a loan(), or passes the weights to send(). If a device writes a
-  // loan, wait for that work before publish(), unless it is on the device's default stream.
+  // The same with only names, types and shapes, for a trainer that never has all its tensors whole at the same time
+  // (FSDP, ZeRO-3). The trainer gathers them one by one into the tensors of a loan(), or passes the weights to send().
+  // If a device writes into a loan, wait for that work before publish(), unless the work is on the device's default
+  // stream.
   absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost);
 
   // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
-  // DEADLINE_EXCEEDED names the workers that came and the one that was refused last, with the reason.
+  // DEADLINE_EXCEEDED names the workers that joined, and the last refused worker with the reason.
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, absl::Duration timeout);
 
-  // Packs, publishes, and returns once every worker serves the version or was evicted: report.complete() tells which.
-  // Without workers it returns OK. An error means that no worker flipped; it names the worker, version or tensor.
-  // DEADLINE_EXCEEDED: no slot was free in time, or the pack or the delivery took too long. It is also returned if the
-  // send's deadlines passed while this process was stopped; the text says so, the next call waits for that send, and
-  // its report lists it in `updates`.
+  // Packs and publishes a version, and returns once every worker serves it or was evicted; report.complete() is true if
+  // all serve it. Without workers it returns OK. An error means that no worker flipped; the text names the worker,
+  // version or tensor. DEADLINE_EXCEEDED: no slot was free in time, or the pack or the delivery took too long; or the
+  // send's deadlines passed while this process was stopped. In that last case, which the text states, the next call
+  // waits for this send, and its report lists this send in `updates`.
   //
   // `weights`: other tensors to send in place of the registered ones, with the same names, types and shapes, in any
   // order; null: the registered ones. `worker_ids`: names of workers, or of groups for all their ranks; empty: all. The
   // other workers keep serving their version. NOT_FOUND: no worker has that name; the text lists the known ones.
-  // INVALID_ARGUMENT: a single rank of a group. FAILED_PRECONDITION, before anything is done: the tensors' stream is
-  // being captured into a graph.
+  // INVALID_ARGUMENT: a name is a single rank of a group. FAILED_PRECONDITION: the tensors' stream is being captured
+  // into a graph; nothing was done.
   absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights = nullptr,
                                   const std::vector<std::string>& worker_ids = {});
 
@@ -84,23 +86,23 @@ class Sender {
   // pending.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
 
-  // Like send_async(), but needs no wait_async(): its outcome is in the next report (`updates`). The next call that
-  // needs a slot first waits for it.
+  // Like send_async(), but needs no wait_async(): the next report has this version's outcome in `updates`. The next
+  // call that needs a slot first waits until this version has settled.
   absl::Status update_weights(std::unique_ptr<TensorSource> weights = nullptr);
 
-  // The lower-level, zero-copy pair: loan() lends a free slot; the caller must write every byte of its tensors;
-  // publish() makes it a version. loan() blocks until a slot is free, for at most the endpoint's timeout. A loan that
-  // is dropped is aborted.
+  // The lower-level, zero-copy pair: loan() lends a free slot, the caller writes every byte of its tensors, and
+  // publish() makes it a version. loan() blocks until a slot is free, for at most the endpoint's timeout. Destroying an
+  // unpublished loan aborts it.
   //
   // With slots=1 the registered parameters themselves are the slot. loan() asks the workers to yield and returns once
-  // all have: each waits inside its commit(). Then optimizer.step() may write, for `loan_timeout` (30 s). After that
-  // the workers continue, poisoned, and publish() fails with DEADLINE_EXCEEDED; the next loan and publish cure them. If
-  // a loan is dropped and nothing was written, the workers serve the previous version again, even those that continued
-  // poisoned. If something was written, or with digest=off, they stay poisoned until the next publish().
+  // all have: each waits inside its commit(). Then optimizer.step() may write, for `loan_timeout` (30 s). If writing
+  // takes longer, the workers continue, poisoned, and publish() fails with DEADLINE_EXCEEDED; the next loan and publish
+  // cure them. If a loan is dropped and nothing was written, the workers serve the previous version again, even those
+  // that continued poisoned. If something was written, or with digest=off, they stay poisoned until the next publish().
   absl::StatusOr<WritableSlot> loan(const std::vector<std::string>& worker_ids = {});
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
-  // The last version published in this epoch; before the first, the last of earlier epochs. Any thread.
+  // Returns the last version published in this epoch or, before the first, in earlier epochs. Any thread may call it.
   Version version() const;
 
  private:

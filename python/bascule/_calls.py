@@ -41,9 +41,10 @@ class Calls:
 
     @contextmanager
     def alone(self, patience: float | None = None) -> Iterator[bool]:
-        """Waits up to `patience` seconds (None: for ever) until no call and no other flip runs, and keeps others out.
+        """Waits up to `patience` seconds (None: for ever) until no call or other flip runs, then keeps new ones out.
 
-        Yields whether that succeeded. Raises RuntimeError within a call of the same thread, which it would wait for.
+        Yields whether that succeeded. Raises RuntimeError if this thread is within a call, since it would wait for
+        itself.
         """
         if self.within():
             raise RuntimeError("a flip within a call of the model")
@@ -62,7 +63,7 @@ class Calls:
                     self._changed.notify_all()
 
     def forked(self) -> None:
-        """Call it in a forked child: only this thread is left, and what other threads held is free."""
+        """Call it in a forked child, where only this thread is left: frees what the other threads held."""
         self._changed, self._flipping = threading.Condition(), False
 
     def _depth(self) -> int:
@@ -70,7 +71,7 @@ class Calls:
 
 
 class Guarded:
-    """A method whose every call counts in `calls`. A copy or a pickle of its object has the plain method."""
+    """Wraps a method so that each call is counted in `calls`. If it is copied or pickled, the plain method results."""
 
     def __init__(self, method: Callable[..., Any], calls: Calls):
         functools.update_wrapper(self, method)  # callers look at its signature

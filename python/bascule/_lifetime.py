@@ -30,7 +30,7 @@ def lives(end: Any) -> None:
 
 
 class Log:
-    """Passes log lines with its `number` to `call`, or to logging.getLogger("bascule") if `call` is None or gone."""
+    """Passes lines that carry its `number` to `call`, or to logging.getLogger("bascule") if `call` is None or gone."""
 
     def __init__(self, call: Callable[[str], None] | None = None):
         global _log_thread
@@ -47,7 +47,7 @@ class Log:
 
 
 def refuse_in_child(what: str) -> BasculeError:
-    """The error for a use of the parent's object in a forked child."""
+    """The error for using the parent's object in a forked child."""
     return BasculeError(f"this {what} belongs to the process that this one was forked from; make one here, or start "
                         "processes with multiprocessing's spawn", "FAILED_PRECONDITION")
 

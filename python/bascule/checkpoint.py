@@ -17,11 +17,11 @@ from .tensors import TensorSpec, dtype_name
 def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) -> _core.SendReport:
     """Waits up to `timeout` seconds for `workers` workers, then sends them a checkpoint once and returns the report.
 
-    checkpoint: a safetensors file, or a folder: then the files that its model.safetensors.index.json names, or
-    model.safetensors, or all *.safetensors files, in this order of preference.
+    checkpoint: a safetensors file or a folder. From a folder it sends the files that model.safetensors.index.json
+    names; without this index, model.safetensors; without that, all *.safetensors files.
 
-    Raises BasculeError (NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; FAILED_PRECONDITION without torch or
-    safetensors), and what wait_for_workers() and stream() of a Sender raise.
+    Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; FAILED_PRECONDITION without torch or
+    safetensors. Also raises the errors of a Sender's wait_for_workers() and stream().
     """
     if not checkpoint:
         raise BasculeError("expected a safetensors file or a folder of them, found an empty path", "INVALID_ARGUMENT")

@@ -19,7 +19,7 @@ _LEAST_NCCL = 22700
 
 @dataclass
 class Finding:
-    """One line of the report. `wrong`: what of Bascule will not work here, and what to do; empty: nothing is wrong."""
+    """One line of the report. `wrong`: which part of Bascule will not work here, and what to do; empty: no problem."""
 
     what: str
     found: str
@@ -27,7 +27,8 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Checks one thing after the other and yields the findings. Blocks for seconds: it sends to a process it starts."""
+    """Runs the checks and yields their findings. Blocks for seconds, since one check starts a process and sends to
+    it."""
     for look in (_python, _limits, _memory, _io_uring, _gpu, _nccl, _frameworks, _send):
         try:
             yield from look()
@@ -36,7 +37,7 @@ def findings() -> Iterator[Finding]:
 
 
 def run(write: Callable[[str], None] = print) -> int:
-    """Passes each finding to `write`, and what to do about each wrong one; returns how many are wrong."""
+    """Passes each finding to `write`, with what to do about each problem; returns the number of problems."""
     wrong = 0
     for finding in findings():
         write(f"{'WRONG' if finding.wrong else 'ok   '}  {finding.what}: {finding.found}")

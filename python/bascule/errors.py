@@ -18,7 +18,7 @@ class BasculeError(RuntimeError):
 
 
 class BasculeTimeoutError(BasculeError, TimeoutError):
-    """A wait took too long. The code is DEADLINE_EXCEEDED; the text says what did not come."""
+    """A wait took too long. The code is DEADLINE_EXCEEDED; the text says what it waited for."""
 
 
 def error_of(code: str, text: str) -> BasculeError:
@@ -30,7 +30,7 @@ _LONGEST_TEXT = 4000  # characters: it travels in one message
 
 
 def text_of(error: BaseException) -> str:
-    """An error's text as it is sent to the other end: always valid UTF-8, and never too long for a message."""
+    """An error's text for the other end: always valid UTF-8, and never too long for a message."""
     try:
         text = str(error) if isinstance(error, BasculeError) else f"{type(error).__name__}: {error}"
     except Exception:  # its __str__ fails
@@ -41,7 +41,7 @@ def text_of(error: BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str:
-    """The error's `code` if it has one: usually the name of an absl::StatusCode, but it may be any text, or empty."""
+    """The error's `code`: usually the name of an absl::StatusCode, but it may be any text. Empty if it has none."""
     try:
         return ascii(error.code)[1:-1] if isinstance(error.code, str) else ""  # type: ignore[attr-defined]
     except Exception:  # it has none, or its `code` property fails

@@ -14,7 +14,7 @@ _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
 
 
 class Followed:
-    """Keeps the registered tensors of a module or a mapping alive. Parameters and submodules may be replaced.
+    """Keeps the registered tensors of a module or a mapping alive. Its parameters and submodules may be replaced.
 
     A model has many tensors, so each check loops in C (map).
     """
@@ -33,8 +33,8 @@ class Followed:
     def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
         """Calls `move` with index, address and strides of each tensor whose address or strides changed.
 
-        Raises BasculeError before any call: INVALID_ARGUMENT names a tensor whose type, shape or device changed, that
-        is no longer there, or that was not registered.
+        Raises BasculeError before it calls `move`: INVALID_ARGUMENT names a tensor whose type, shape or device changed,
+        that is no longer in the model, or that was not registered.
         """
         if self._structure.changed():
             self._find_places_again()
@@ -107,7 +107,8 @@ def describe_each(names: list[str], tensors: list[Any]) -> list[_Spec]:
 def glance_at(names: list[str], tensors: list[Any]) -> list[Any]:
     """A value that changes if a tensor's address, strides or number of elements does.
 
-    It may miss another view of the same bytes, such as .view(torch.int32): the same bytes travel.
+    It may not change for another view of the same bytes, such as .view(torch.int32); this does no harm, since the same
+    bytes are sent.
     """
     torch = sys.modules.get("torch")
     if torch is None:

@@ -39,19 +39,19 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     Returns at once; a thread follows the endpoint. The sender may start later.
 
     in_place: False copies versions into the model's tensors and casts floating-point types that differ. True makes the
-    model's parameters and persistent buffers the slot itself: nothing is copied, the tensors are read-only, and the
-    model's own memory is freed. Addresses then change with each version, so CUDA graphs and torch.compile do not work.
-    at: "token" flips between two calls of the model's forward, also within generate(), whose keys and values then come
-    from several versions. "call" does not flip within generate(). If generate() then takes longer than the trainer's
-    flip_timeout, the sender evicts this worker until generate() has ended.
-    rename: maps the name of a model's tensor to the sender's name for it.
+    model's parameters and persistent buffers views of the slot itself: nothing is copied, the tensors are read-only,
+    and the model's own memory is freed. Addresses then change with each version, so CUDA graphs and torch.compile do
+    not work. at: "token" flips between two calls of the model's forward, including those within generate(); its cached
+    keys and values then come from several versions. "call" does not flip within generate(). If generate() then takes
+    longer than the trainer's flip_timeout, the sender evicts this worker until generate() has ended. rename: maps the
+    name of a model's tensor to the sender's name for it.
 
     A flip waits for calls of the model, and of its parts that have a generate(); direct calls of other parts may see
-    mixed weights. A call must not wait for another thread that calls the model: a flip that waits for the first call
-    blocks the second.
+    mixed weights. A call must not wait for another thread that calls the model, or both may block for ever: a flip that
+    waits for the first call also holds back the second.
 
-    Of tied tensors, at least one must be sent. Raises BasculeError: INVALID_ARGUMENT for a wrong argument;
-    FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
+    The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
+    argument; FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
     """
     if not is_module(model):
         raise BasculeError(f"follow: expected a torch module, found {type(model).__name__}", "INVALID_ARGUMENT")
@@ -66,7 +66,7 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
 class Following:
     """A model that follows an endpoint, made by follow().
 
-    Call close(), or use it in a `with`; the model then keeps its weights.
+    Call close(), or use it in a `with`. After that the model keeps its last weights.
     """
 
     def __init__(self, places: Places, endpoint: str, worker: str, at: str):
@@ -101,7 +101,7 @@ class Following:
         """Blocks until the model has `version` or a newer one, and returns the model's version.
 
         Raises BasculeTimeoutError after `timeout` seconds, with the reason if one is known; BasculeError:
-        FAILED_PRECONDITION if the model no longer follows, INVALID_ARGUMENT for a negative timeout.
+        FAILED_PRECONDITION if the model no longer follows an endpoint, INVALID_ARGUMENT for a negative timeout.
         """
         if not timeout >= 0:
             raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
@@ -120,7 +120,7 @@ class Following:
     def close(self) -> None:
         """Waits for the model's calls in progress, then leaves the endpoint. A second call does nothing.
 
-        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within such a call.
+        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within a call of the model.
         """
         if self._calls.within():
             raise BasculeError("close() within a call of the model, which it would wait for; call it after that call",
@@ -139,7 +139,7 @@ class Following:
     # ----
 
     def _close(self, patience: float | None) -> None:
-        """patience: seconds to wait for calls of the model; None: for ever. If they still run then, nothing changes."""
+        """patience: seconds to wait for calls of the model; None: for ever. If they take longer, nothing changes."""
         if not self._closing.acquire(timeout=-1 if patience is None else patience):
             return
         try:
@@ -205,7 +205,7 @@ class Following:
 
 
 def _guard(model: Any, calls: Calls, at: str) -> Callable[[], None]:
-    """Counts each call of the model, or of its generate(), in `calls`; the returned function undoes that.
+    """Counts each call of the model, or of its generate(), in `calls`. Returns a function that undoes this.
 
     Parts that have their own generate() are guarded like the model: a wrapper's generate() calls the part's instead.
     """

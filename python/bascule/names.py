@@ -15,9 +15,9 @@ def hf_names(name: str) -> str:
     """Removes from a tensor's name the parts that PyTorch's wrappers add.
 
     "_orig_mod.module.model.layers.0._checkpoint_wrapped_module.mlp.weight" becomes "model.layers.0.mlp.weight".
-    _orig_mod, _fsdp_wrapped_module and _checkpoint_wrapped_module are removed anywhere, and module at the beginning or
-    after one of these. Nothing else changes, so that engines find the names of Hugging Face's checkpoint. The last part
-    is the tensor's own name and always stays.
+    _orig_mod, _fsdp_wrapped_module and _checkpoint_wrapped_module are removed anywhere; module is removed at the
+    beginning, or after another removed part. Nothing else changes, so that engines get the names in Hugging Face's
+    checkpoint. The last part is the tensor's own name and always stays.
     """
     if "module" not in name and "_orig_mod" not in name:
         return name

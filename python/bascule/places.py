@@ -23,10 +23,10 @@ class Places:
         self._ours: dict[int, tuple[Any, bool]] = {}  # by id: tensors set to a slot, and their requires_grad
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Loads all of a version, or nothing. The model must not be called meanwhile.
+        """Loads a whole version, or nothing. The model must not be called meanwhile.
 
-        Raises BasculeError (INVALID_ARGUMENT), which names a tensor that did not come, that the model lacks, or whose
-        shape or type differs.
+        Raises BasculeError (INVALID_ARGUMENT), which names a tensor that the version lacks, that the model lacks, or
+        whose shape or type differs.
         """
         import torch
 

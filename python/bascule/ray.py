@@ -5,7 +5,7 @@
     self.sender = Sender("grpo")            # in the trainer's actor
     self.receiver = Receiver("grpo")        # in each engine's actor: waits for the sender
 
-They are Bascule's Sender and Receiver, with a name instead of an endpoint. They need ray, and a process that is
+These are Bascule's Sender and Receiver, but take a name instead of an endpoint. They need ray, and a process that is
 connected to a cluster: an actor, a task, or a driver after ray.init().
 """
 
@@ -52,10 +52,10 @@ class Entry:
 class Sender(sender.Sender):
     """A bascule.Sender that processes of the cluster find by `name`, until it is closed or its process ends.
 
-    endpoint: by default a private folder per name, for engines on this host: scheme "auto" if Ray gave this process a
-    GPU, else "shm". For engines on other hosts give "auto:///folder?listen=host:port". namespace: the Ray namespace of
-    the name; by default the job's. timeout: how many seconds to wait while another sender, at another endpoint, holds
-    the name. options: passed to bascule.Sender.
+    endpoint: by default a private folder per name, for engines on this host, with scheme "auto" if Ray gave this
+    process a GPU, else "shm". For engines on other hosts give "auto:///folder?listen=host:port". namespace: the Ray
+    namespace of the name; by default the job's. timeout: how many seconds to wait while another sender, at another
+    endpoint, holds the name. options: passed to bascule.Sender.
 
     The constructor blocks until Ray has started the actor that holds the name. If Ray restarts a trainer's actor on the
     same node, the new sender gets the same name and endpoint, and its engines reconnect.
@@ -91,11 +91,11 @@ class Sender(sender.Sender):
 class Receiver(receiver.Receiver):
     """A bascule.Receiver for the sender with this name. The constructor blocks until that sender exists.
 
-    worker: by default this actor's name, or its id if it has no name, so that an actor that Ray restarts takes its old
-    place. device: where it reads; by default the sender's GPU if this process sees it, else the first GPU that Ray gave
-    it, else "cpu". options: passed to bascule.Receiver.
+    worker: by default this actor's name, or its id if it has no name, so that a restarted actor keeps its worker name.
+    device: the device that reads; by default the sender's GPU if this process sees that GPU, else the first GPU that
+    Ray gave this process, else "cpu". options: passed to bascule.Receiver.
 
-    Raises BasculeTimeoutError after `timeout` seconds, which lists the names that exist; BasculeError:
+    Raises BasculeTimeoutError after `timeout` seconds, and lists the names that exist; BasculeError:
     FAILED_PRECONDITION if the sender's endpoint cannot be reached from this host, or the process is not connected to a
     cluster.
     """
@@ -108,17 +108,17 @@ class Receiver(receiver.Receiver):
 
 
 def find(name: str, *, namespace: str | None = None, timeout: float = 60) -> str:
-    """The sender's endpoint, for an engine on this host without a bascule.ray.Receiver: bascule.hf.follow(), vLLM
-    (BASCULE_ENDPOINT). Blocks and raises like Receiver."""
+    """Returns the sender's endpoint, for an engine on this host that uses no bascule.ray.Receiver: bascule.hf.follow()
+    or vLLM (BASCULE_ENDPOINT). Blocks and raises like Receiver."""
     return _endpoint_for(name, _find(name, namespace, timeout))
 
 
 def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> dict[str, Any]:
-    """Ray options that place an actor or a task on the sender's node, where it sees only the sender's GPU (by UUID):
-    Engine.options(num_gpus=0.3, **beside("grpo")). Blocks and raises like Receiver.
+    """Returns Ray options that place an actor or a task on the sender's node, where it sees only the sender's GPU (by
+    UUID): Engine.options(num_gpus=0.3, **beside("grpo")). Blocks and raises like Receiver.
 
-    On a node with several GPUs, Ray may count the fraction on a different one. If the options have a "runtime_env",
-    merge its "env_vars" with your own.
+    On a node with several GPUs, Ray may book the fraction (0.3) on a different GPU. If the options have a
+    "runtime_env", merge its "env_vars" with your own.
     """
     entry = _find(name, namespace, timeout)
     options: dict[str, Any] = {"scheduling_strategy": NodeAffinitySchedulingStrategy(entry.node, soft=False)}
@@ -206,7 +206,7 @@ def _find(name: str, namespace: str | None, timeout: float) -> Entry:
 
 
 def _endpoint_of(name: str, namespace: str | None) -> str:
-    """The same endpoint for a name each time, so that a restarted trainer gets its own."""
+    """Returns the same endpoint each time for a name, so that a restarted trainer gets its previous one."""
     context = ray.get_runtime_context()
     of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}/{name}".encode()).hexdigest()[:16]
     return _core.endpoint_for_any_engine(gpu=bool(context.get_accelerator_ids().get("GPU")),

@@ -47,8 +47,8 @@ class Part:
 class Target:
     """One of the engine's own tensors, which must be contiguous, and the parts of the sender's tensors that fill it.
 
-    Without parts it takes the sender's tensor of the same name. Several parts are joined along join_dim. Floating-point
-    types are cast if they differ.
+    Without parts, the sender's tensor of the same name fills it. Several parts are joined along join_dim.
+    Floating-point types are cast if they differ.
     """
 
     name: str
@@ -60,12 +60,13 @@ class Target:
 class Receiver:
     """Joins an endpoint as one worker, prepares versions in the background, and flips to them when the engine asks.
 
-    endpoint: the sender's. worker: this worker's name there. targets: the engine's own tensors, into which versions are
-    copied: Targets, or a module or mapping, whose tensors are targets under their names (hf_names). Without targets,
-    weights() is the slot itself, read in place. apply: "commit" copies while commit() runs; "background" copies before
-    it, into a second set of tensors; default: the endpoint's. partial: allows tensors of the sender that no target
-    takes. group, rank, ranks: for an engine whose ranks flip together; rank 0 decides. device: "cpu", or the GPU that
-    reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default: the device's default stream.
+    endpoint: the sender's. worker: this worker's name at that endpoint. targets: the engine's own tensors, into which
+    versions are copied: Targets, or a module or mapping, whose tensors are targets under their names (after hf_names).
+    Without targets, weights() is the slot itself, read in place. apply: "commit" copies while commit() runs;
+    "background" copies before commit(), into a second set of tensors; default: the endpoint's. partial: allows tensors
+    of the sender that no target takes. group, rank, ranks: for an engine whose ranks flip together; rank 0 decides.
+    device: "cpu", or the GPU that reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default:
+    the device's default stream.
 
     The constructor does not block: a receiver may start before its sender, and outlives it. Only one thread at a time
     may call take(), finish() and commit(); any thread may call weights() and status(). Call close(), or use the
@@ -99,11 +100,11 @@ class Receiver:
         """Flips to a version and returns its number, without acknowledging it: load weights(), then call finish().
 
         Blocks up to `timeout` seconds; returns None if no version came. version: in a follower of a group, the version
-        that rank 0 took; otherwise that version or a newer one. None then means that it is served already. Until
-        finish() the slot does not change, and nothing else flips.
+        that rank 0 took; any other worker takes this version or a newer one. If `version` is given, None means that it
+        is served already. Until finish() the slot does not change, and nothing else flips.
 
         Raises BasculeError if the sender refuses this worker, or a flip left it poisoned; FAILED_PRECONDITION if a
-        target was moved or replaced. With `version`, raises BasculeTimeoutError if it did not come.
+        target was moved or replaced. Raises BasculeTimeoutError if a given `version` did not come.
         """
         core = self._open()
         _check_timeout(timeout)
@@ -130,7 +131,7 @@ class Receiver:
         """take() for asyncio: other tasks run while it waits. Only one task at a time may call it.
 
         Raises BasculeError as take() does; FAILED_PRECONDITION if another task waits; CANCELLED if the receiver is
-        closed meanwhile.
+        closed while it waits.
         """
         import asyncio
 
@@ -169,8 +170,8 @@ class Receiver:
     def finish(self, error: BaseException | None = None) -> None:
         """Acknowledges the version that take() returned; the trainer's send() returns no earlier. Does not block.
 
-        error: why loading failed; the engine's weights then come from no version. The worker is poisoned until the next
-        flip, and the sender brings it the newest version again. Without a take() the call does nothing.
+        error: why loading failed; the engine's weights then belong to no version, so the worker is poisoned until the
+        next flip, and the sender brings it the newest version again. Without a take() the call does nothing.
         """
         self._open().finish(error)
 
@@ -178,8 +179,8 @@ class Receiver:
         """Call it at a token boundary: flips if a version is ready, and acknowledges it. Returns what it did.
 
         Does not block, except with slots=1, while the trainer writes. version: in a follower of a group, the version
-        that rank 0's commit() returned; the call blocks until it is prepared here, up to flip_timeout. Other workers
-        ignore it. After a flip the previous slot's tensors may change: keep none of them.
+        that rank 0's commit() returned; the call blocks until that version is prepared here, up to flip_timeout. Other
+        workers ignore `version`. After a flip the previous slot's tensors may change: keep none of them.
 
         Raises BasculeError: FAILED_PRECONDITION if a target was moved or replaced.
         """
@@ -191,8 +192,8 @@ class Receiver:
     def weights(self) -> Mapping[str, Tensor]:
         """The served version's tensors by name: torch tensors if torch was imported, else numpy arrays. Does not block.
 
-        They are read-only memory: a write ends the process. A slot returns the same objects each time. The mapping is
-        empty before the first version.
+        The tensors are read-only memory: a write ends the process. The same slot always returns the same objects. The
+        mapping is empty before the first version.
         """
         core = self._open()
         with self._turn:
@@ -206,15 +207,15 @@ class Receiver:
             return self._views[flip.slot]
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
-        """Blocks until a version is served, or ready for commit(): `version` or a newer one, if given.
+        """Blocks until a version is served, or is ready for commit(); if `version` is given, that one or a newer one.
 
-        Raises BasculeTimeoutError after `timeout` seconds, which says how far the worker came; BasculeError says why
-        the worker was refused.
+        Raises BasculeTimeoutError after `timeout` seconds, which says how far the worker got; BasculeError if the
+        sender refused this worker, with the reason.
         """
         self._open().wait_ready(version, timeout)
 
     def fileno(self) -> int:
-        """An eventfd for poll() and event loops, readable when take() or commit() may have work; the receiver's own."""
+        """The receiver's eventfd, for poll() and event loops: readable when take() or commit() may have work."""
         return self._open().fileno()
 
     def status(self) -> _core.ReceiverStatus:
@@ -222,7 +223,7 @@ class Receiver:
         return self._open().status()
 
     def close(self) -> None:
-        """Leaves the endpoint; a receiver that lent its own second set does so once no tensor of weights() is alive.
+        """Leaves the endpoint. If weights() returned tensors of the second set, it leaves once none of them is alive.
 
         A second call does nothing. Tensors of weights() can still be read, but a trainer may write another version
         there. A waiting call in another thread or task ends with CANCELLED or FAILED_PRECONDITION.
@@ -340,7 +341,7 @@ def _check_contiguous(name: str, shape: Sequence[int], strides: Sequence[int]) -
 
 
 def _hold(target: Target) -> Any:
-    """An object that keeps a tensor's memory alive, whatever happens to the tensor."""
+    """Returns an object that keeps the target's memory alive, whatever happens to its tensor."""
     if is_torch(target.tensor):
         return target.tensor.detach()
     if type(target.tensor).__module__ != "numpy":

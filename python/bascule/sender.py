@@ -44,7 +44,7 @@ class Sender:
     logging.getLogger("bascule"), at level INFO.
 
     The constructor does not block. Every wait ends within 0.2 s of Ctrl-C. An interrupted send continues; the next call
-    that needs a slot waits for it, and its report has the outcome in `updates`. Calls run one at a time; another thread
+    that needs a slot waits for that send, and reports its outcome in `updates`. Calls run one at a time; another thread
     waits for its turn. Call close(), or use the sender in a `with`.
 
     Raises BasculeError: ALREADY_EXISTS if another sender holds the endpoint; INVALID_ARGUMENT; PERMISSION_DENIED.
@@ -71,10 +71,10 @@ class Sender:
         """Names the tensors to send, once per sender. Reads no elements yet, and does not wait for workers.
 
         model: a module, whose parameters and persistent buffers are sent; a mapping of names to tensors; or specs only,
-        for a trainer that gathers one tensor at a time (stream()). Each send follows parameters that were replaced or
-        moved. rename: maps a tensor's name in the model to the name that is sent; None keeps the names.
+        for a trainer that gathers one tensor at a time (stream()). If parameters are replaced or moved, the next send
+        uses the new ones. rename: maps a tensor's name in the model to the name that is sent; None keeps the names.
 
-        Raises BasculeError: INVALID_ARGUMENT names the tensor and what is wrong; FAILED_PRECONDITION on a second call.
+        Raises BasculeError: INVALID_ARGUMENT names the tensor and the problem; FAILED_PRECONDITION on a second call.
         """
         with self._call() as core:
             if is_module(model) or isinstance(model, Mapping):
@@ -89,8 +89,8 @@ class Sender:
     def wait_for_workers(self, count: int, timeout: float = 60) -> list[str]:
         """Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
 
-        Raises BasculeTimeoutError after `timeout` seconds. It names the workers that came and the one that was refused
-        last, with the reason.
+        Raises BasculeTimeoutError after `timeout` seconds. It names the workers that joined, and the last refused
+        worker with the reason.
         """
         with self._call() as core:
             return core.wait_for_workers(count, timeout)
@@ -100,7 +100,7 @@ class Sender:
         """Packs and publishes a version. Blocks until every worker serves it or was evicted (see report.complete).
 
         weights: tensors to send instead of the registered ones, with the same names, types and shapes. worker_ids:
-        names of workers, or of groups; empty: all. The other workers keep what they serve.
+        names of workers, or of groups; empty: all. The other workers keep serving their version.
 
         Raises BasculeError if no worker flipped; it names the worker, version or tensor. BasculeTimeoutError means that
         a slot, the packing or the delivery took too long.
@@ -118,7 +118,7 @@ class Sender:
         """Blocks until the pending send has settled, and returns its report.
 
         Raises BasculeTimeoutError after `timeout` seconds (None: never); the send then stays pending. Raises
-        BasculeError: FAILED_PRECONDITION if no send is pending; or the send's own error, like send().
+        BasculeError: FAILED_PRECONDITION if no send is pending; or, like send(), the error that the send itself had.
         """
         with self._call() as core:
             report = core.wait_async(timeout)
@@ -128,16 +128,17 @@ class Sender:
     def update_weights(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None) -> None:
         """Like send_async(), but needs no wait_async(): the next report has the outcome in `updates`.
 
-        Blocks first if the version before has not settled.
+        Blocks first until the previous version has settled.
         """
         with self._call() as core:
             core.update_weights(self._prepare(weights))
 
     def stream(self, named: Iterable[tuple[str, Tensor]], worker_ids: Sequence[str] = ()) -> _core.SendReport:
-        """Sends tensors that come one after the other; each may be freed before the next one comes. Blocks like send().
+        """Sends tensors one after the other; each may be freed before the next one is made. Blocks like send().
 
         named: yields every registered name once, in any order, with a tensor of its shape; floating-point tensors are
-        cast to the type that is sent. An exception, also in `named`, aborts the version; workers keep what they serve.
+        cast to the type that is sent. Any exception, including one from `named`, aborts the version; workers keep
+        serving theirs.
 
         Raises BasculeError like send(); INVALID_ARGUMENT names a tensor that is unknown, missing, given twice, or of
         another shape or type.
@@ -193,8 +194,9 @@ class Sender:
     def close(self) -> None:
         """Gives up a pending send, says goodbye to all workers, and frees the slots. A second call does nothing.
 
-        A call in progress, in another thread or interrupted by a signal handler, ends with CANCELLED or
-        FAILED_PRECONDITION. close() blocks until that call has ended; it cannot interrupt a generator of stream().
+        If a call is in progress, in another thread or interrupted by a signal handler, it ends with CANCELLED or
+        FAILED_PRECONDITION. close() blocks until that call has ended; it cannot interrupt the generator that stream()
+        reads.
         """
         self._close(patience=None)
 
@@ -266,7 +268,7 @@ class Sender:
         self._device = device
 
     def _prepare(self, weights: Any) -> _core.Tensors | None:
-        """Describes the given weights; for None, tells the core where the registered tensors lie now."""
+        """Describes the given weights. For None it instead tells the core where the registered tensors lie now."""
         core = self._open()
         if weights is None:
             if self._model is not None:

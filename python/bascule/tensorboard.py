@@ -21,10 +21,10 @@ _LOOK_EVERY = 0.5  # seconds
 
 
 def follow(run: str, logdir: str, *, once: bool = False, stopped: Callable[[], bool] = lambda: False) -> int:
-    """Writes each step of `run`, a folder with metrics.jsonl or that file, to `logdir`; returns how many it wrote.
+    """Writes each step of `run` (metrics.jsonl, or its folder) to `logdir`; returns how many steps it wrote.
 
-    Blocks until `stopped` returns True, or Ctrl-C; the run may start later. With `once` it writes the steps that are
-    there and returns. A run that was resumed from an earlier step (--resume) replaces the steps after that one.
+    Blocks until `stopped` returns True, or Ctrl-C; the run may start later. With `once` it writes the present steps and
+    returns. If the run was resumed from an earlier step (--resume), its new steps replace those after that step.
 
     Raises BasculeError: NOT_FOUND if the file cannot be read or, with `once`, does not exist; DATA_LOSS names a
     malformed line; FAILED_PRECONDITION if `logdir` cannot be written, or no TensorBoard writer is installed.
@@ -59,7 +59,7 @@ def follow(run: str, logdir: str, *, once: bool = False, stopped: Callable[[], b
 
 
 def scalars(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yields each number of a step with its name ("seconds/train"). List items need an "engine" or "worker" name."""
+    """Yields each number of a step with its name ("seconds/train"). Skips list items that name no engine or worker."""
     for key, value in line.items():
         if isinstance(value, bool) or key == "step":
             continue
@@ -74,7 +74,7 @@ def scalars(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float
 
 
 class _Lines:
-    """Reads whole lines of metrics.jsonl, given its folder or the file, as it grows or is written anew."""
+    """Reads whole lines of metrics.jsonl (given the file or its folder) as the file grows or is written anew."""
 
     def __init__(self, run: Path):
         self._run, self._read, self._inode, self._number = run, 0, 0, 0
@@ -83,7 +83,7 @@ class _Lines:
         return self._run / "metrics.jsonl" if self._run.is_dir() else self._run
 
     def read(self) -> Iterator[tuple[int, list[tuple[str, float]]]]:
-        """Yields step and scalars of each new line."""
+        """Yields the step and the scalars of each new line."""
         try:
             opened = self.file().open("rb")
         except FileNotFoundError:

@@ -26,7 +26,8 @@ class TensorSpec:
     """Describes a tensor that does not exist yet, for a trainer that gathers one whole tensor at a time.
 
     name: unique in the model. dtype: a torch or numpy type, or its name ("bfloat16"). shape: the whole tensor's.
-    device: where the slot shall lie ("cuda:0" for cuda-ipc), the same for all; tensors may come from any device.
+    device: where the slot will lie ("cuda:0" for cuda-ipc); all specs must name the same one. Tensors may come from any
+    device.
     """
 
     name: str
@@ -53,13 +54,13 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_torch(tensor: Any) -> bool:
-    """Whether it is a torch tensor. Does not import torch."""
+    """Whether `tensor` is a torch tensor. Does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def is_module(model: Any) -> bool:
-    """Whether it is a torch module. Does not import torch."""
+    """Whether `model` is a torch module. Does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
@@ -199,7 +200,7 @@ def named_places(model: Any) -> Iterable[tuple[str, dict, str]]:
 
 
 def check_name(name: Any) -> None:
-    """Raises BasculeError (INVALID_ARGUMENT) if it is no string, or not valid Unicode."""
+    """Raises BasculeError (INVALID_ARGUMENT) if `name` is not a string, or not valid Unicode."""
     if not isinstance(name, str):
         raise BasculeError(f"tensor {name!r}: expected a name, found {type(name).__name__}", "INVALID_ARGUMENT")
     try:
@@ -210,7 +211,7 @@ def check_name(name: Any) -> None:
 
 
 def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
-    """The name that is sent. Raises BasculeError (INVALID_ARGUMENT) if it, or `name`, is no valid name."""
+    """The name as it is sent. Raises BasculeError (INVALID_ARGUMENT) if that name, or `name`, is not valid."""
     check_name(name)
     if rename is None:
         return name
@@ -220,7 +221,7 @@ def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
 
 
 def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[Any, str]]:
-    """Maps the name that is sent to the container of a module's or mapping's tensor, and its key there.
+    """Maps each name that is sent to its tensor's place in the module or mapping: the container, and the key there.
 
     Raises BasculeError (INVALID_ARGUMENT) if two tensors get one name.
     """

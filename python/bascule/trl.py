@@ -22,10 +22,10 @@ from .tensors import TensorSpec
 
 
 def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0) -> type:
-    """Makes TRL trainers that this process creates later send weights to `endpoint`. Returns their client class.
+    """Makes every TRL trainer that this process creates from now on send to `endpoint`. Returns the client class.
 
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
-    reports. The client changes only what concerns weights. A second call replaces the endpoint. Does not block.
+    reports. Of TRL's client, only the weight methods are replaced. A second call replaces the endpoint. Does not block.
     """
     from trl.generation import vllm_generation
     from trl.generation.vllm_client import VLLMClient
@@ -48,7 +48,7 @@ class _Weights:
     _gathered: dict[str, Any] | None = None
 
     def init_communicator(self, device: Any = 0) -> None:
-        """Takes the endpoint. Does not wait for the server's workers; the first update does.
+        """Takes the endpoint. Does not wait for the server's workers; the first update waits for them.
 
         Raises BasculeError: FAILED_PRECONDITION if the server was not started for Bascule; or as Sender does.
         """
@@ -62,7 +62,7 @@ class _Weights:
 
     @contextmanager
     def weight_update(self) -> Iterator[None]:
-        """Keeps a copy of each update_named_param() within it, and sends them as one version at its end."""
+        """Copies the tensor of each update_named_param() in its `with` block; at the end sends all as one version."""
         if self._gathered is not None:
             raise BasculeError("weight_update: another one is in progress", "FAILED_PRECONDITION")
         self._gathered = {}
@@ -79,7 +79,7 @@ class _Weights:
 
     def update_named_params(self, metadata: list[tuple[str, Any, list[int]]],
                             named_params: Iterator[tuple[str, Any]]) -> None:
-        """Sends all tensors, of which only one is alive at a time. Blocks until the server generates with them.
+        """Sends all tensors, keeping only one alive at a time. Blocks until the server generates with them.
 
         Raises BasculeError: UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors
         are missing; or as Sender.stream() does. BasculeTimeoutError: the workers did not join in time.

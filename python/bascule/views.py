@@ -12,7 +12,7 @@ from .tensors import describe
 
 
 def view(array: Any) -> Any:
-    """A tensor over the memory of an object with __dlpack__, or the object itself if numpy lacks its type."""
+    """Returns a tensor over the memory of an object with __dlpack__, or the object itself if numpy lacks its type."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return torch.from_dlpack(array)
