@@ -23,7 +23,7 @@ struct DataColumns {
 };
 
 // Returns the problems of `file` in its order. Empty lines are skipped. INVALID_ARGUMENT names the file and the first
-// line that is not such an object.
+// line that does not have this form.
 absl::StatusOr<std::vector<Problem>> read_problems(const std::filesystem::path& file, const DataColumns& columns);
 
 }  // namespace bascule::ref

@@ -52,9 +52,9 @@ class PromptWriter {
 // Whether any problem of `task` needs the chat template.
 bool needs_template(const ChatOptions& options, const Task& task);
 
-// OK if every problem has a prompt of token ids below `vocab_size`, so that errors appear before a run and not in the
-// middle of it. INVALID_ARGUMENT shows the prompt. `look` gets each problem with its number of tokens; its error also
-// ends the check.
+// Returns OK if every problem has a prompt of token ids below `vocab_size`, so that errors appear before a run and not
+// in the middle of it. The text of INVALID_ARGUMENT shows the prompt. `look` gets each problem with its number of
+// tokens; its error also ends the check.
 using LookAtPrompt = std::function<absl::Status(const Problem& problem, std::int64_t tokens)>;
 absl::Status check_prompts(
     std::span<const Problem> problems, const PromptWriter& prompts, std::int64_t vocab_size,

@@ -16,7 +16,7 @@ struct Task {
 };
 
 // All sums of two numbers below `operands` (2 to 50, so that a sum has at most two digits): the answer to "07+30=" is
-// "73", the sum's two digits in reverse order, because carries go that way.
+// "73", the sum's two digits in reverse order, which is the order in which carries propagate.
 absl::StatusOr<Task> arithmetic_task(int operands);
 
 // Splits by the prompt alone: a prompt is on the same side in every run and every task. INVALID_ARGUMENT: there are
@@ -28,7 +28,7 @@ absl::StatusOr<Task> split(std::vector<Problem> problems);
 std::vector<std::size_t> prompts_of_step(std::size_t problems, std::size_t count, std::uint64_t seed,
                                          std::int64_t step);
 
-// The step in which `epochs` passes over the problems end, counted from 1: rounded up.
+// Returns how many steps `epochs` passes over the problems take, rounded up; at least 1.
 std::int64_t steps_of_epochs(double epochs, std::size_t problems, std::size_t prompts_per_step);
 
 }  // namespace bascule::ref

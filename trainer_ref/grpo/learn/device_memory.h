@@ -20,11 +20,11 @@ struct DevicePeak {
   std::int64_t kept_bytes = 0;  // including what LibTorch keeps for reuse
 };
 
-// Returns nullopt on a CPU, where LibTorch does not count.
+// Returns nullopt on a CPU, where LibTorch counts no allocations.
 std::optional<DevicePeak> peak_on(at::Device device);
 void forget_peak(at::Device device);
 
-// A line that compares the plan with the peak that this process allocated. Empty on a CPU.
+// Returns a line that compares the plan with the most memory that this process allocated; empty on a CPU.
 std::string measured_beside(const MemoryPlan& plan, at::Device device);
 
 // The free memory of `device` or, for a CPU, of this process's control group.

@@ -31,7 +31,7 @@ class Learner {
   // Restores the state of the run that wrote `folder`. The policy must have that folder's weights.
   absl::Status restore(const std::filesystem::path& folder, const RunState& state);
 
-  // Changes the schedule from the next update, once the run's end is known.
+  // Call this once the run's end is known: the new schedule applies from the next update.
   void follow(const OptimizerOptions& schedule) { optimizer_.follow(schedule); }
 
   // Updates the policy in `step`, counted from 1, with all completions of `groups`, which must have advantages. Calls

@@ -55,7 +55,7 @@ struct StepShape {
 };
 
 struct Loss {
-  at::Tensor value;    // scalar; its gradient, summed over the micro-batches, is the step's
+  at::Tensor value;    // scalar; the sum of its gradients over the micro-batches is the step's gradient
   double kl_sum = 0;   // Σ over tokens of D_KL, below
   double clipped = 0;  // tokens whose objective is constant by clipping
   double weights = std::numeric_limits<double>::quiet_NaN();  // Σ over tokens of w; NaN without importance_cap

@@ -2,8 +2,8 @@
 //
 // The peak of an update is in its largest micro-batch, during one of three backward passes: through the head, the last
 // layer, or the embedding. memory_plan.cpp says what is in memory then. The plan does not include the device's own
-// context (about half a GiB on a GPU), what LibTorch keeps between uses of different sizes, and engines on the same
-// device.
+// context (about half a GiB on a GPU), what LibTorch keeps for reuse by allocations of other sizes, or engines on the
+// same device.
 //
 // Threads: any. It does not access the device.
 #pragma once
@@ -19,7 +19,7 @@ namespace bascule::ref {
 
 // The largest micro-batch, in Batch's terms.
 struct LargestBatch {
-  std::int64_t rows = 0;               // if all are the longest; shorter ones fill it up
+  std::int64_t rows = 0;               // if all have the greatest length; more if some are shorter
   std::int64_t tokens = 0;             // N, of prompts and completions
   std::int64_t completion_tokens = 0;  // M
   std::int64_t count = 1;              // micro-batches of an update

@@ -18,7 +18,7 @@ enum class LearningRateSchedule { kConstant, kLinear, kCosine };
 
 struct OptimizerOptions {
   double learning_rate = 1e-6;
-  double min_learning_rate = 0;  // the end of its fall
+  double min_learning_rate = 0;  // the rate at the end of its fall
   double weight_decay = 0;       // of matrices; norms and biases are not decayed
   LearningRateSchedule schedule = LearningRateSchedule::kLinear;
   std::int64_t warmup_steps = 0;

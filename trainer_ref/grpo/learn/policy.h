@@ -27,20 +27,20 @@ class Policy {
  public:
   enum class Gradients { kTracked, kNone };  // for training; for a frozen reference
 
-  // Reads a checkpoint folder onto `device`: in f32 for training, else in the type of `compute`. RESOURCE_EXHAUSTED: it
-  // does not fit there.
+  // Reads a checkpoint folder onto `device`: in f32 for training, else in the type of `compute`. Returns
+  // RESOURCE_EXHAUSTED if it does not fit there.
   static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients,
                                      at::Device device = at::kCPU, const ComputeOptions& compute = {});
   // Uses the given weights on their device. They must be leaves without a history.
   static absl::StatusOr<Policy> over(const ModelConfig& config, WeightMap weights, Gradients gradients,
                                      const ComputeOptions& compute = {});
 
-  // log softmax(logits / temperature) of each completion token, and that distribution's entropy → [M]. Runs the model
-  // once.
+  // Returns log softmax(logits / temperature) of each completion token, and that distribution's entropy, each [M]. Runs
+  // the model once.
   TokenLogProbs score(const Batch& batch, double temperature) const;
   at::Tensor log_probs(const Batch& batch, double temperature) const { return score(batch, temperature).log_probs; }
 
-  // The model's likeliest token at each completion token's position → int64 [M]. Without gradients.
+  // Returns the model's likeliest token at each completion token's position, int64 [M], without gradients.
   at::Tensor likeliest(const Batch& batch) const;
 
   const WeightMap& weights() const { return weights_; }

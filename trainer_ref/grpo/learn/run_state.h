@@ -24,9 +24,9 @@ struct RunState {
   RunConfig run_config = {};
 };
 
-// Writes `folder` whole or not at all. It replaces an older one (of a run that was resumed before this step), which
-// stays until the new one is on disk: a process that dies between the two renames leaves it as .step_N.old-PID. Config
-// and tokenizer come from `model`, which may be the older folder.
+// Writes `folder` whole or not at all. If the folder exists already (because the run was resumed at an earlier step),
+// it is replaced. The older folder stays until the new one is on disk; if the process dies between the two renames, it
+// remains as .step_N.old-PID. Config and tokenizer come from `model`, which may be the older folder.
 absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
                       const Optimizer& optimizer, const RunState& state);
 
@@ -34,7 +34,8 @@ absl::Status save_run(const std::filesystem::path& folder, const std::filesystem
 // file that has changed. For a checkpoint without a state, the error says how to start a run from it.
 absl::StatusOr<RunState> read_run_state(const std::filesystem::path& folder);
 
-// Restores a new optimizer of the policy that was read from `folder`, on that policy's device.
+// Restores into `optimizer` the state in `folder`. The optimizer must be new, and its policy read from `folder`; the
+// state goes to that policy's device.
 absl::Status restore_optimizer(const std::filesystem::path& folder, const RunState& state, Optimizer& optimizer);
 
 }  // namespace bascule::ref

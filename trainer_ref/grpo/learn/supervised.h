@@ -1,4 +1,4 @@
-// Supervised training on a task's own answers, to make a checkpoint to start from.
+// Supervised training on a task's own answers. It makes a checkpoint from which GRPO can start.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct SupervisedHooks {
 absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU,
                                      const ComputeOptions& compute = {});
 
-// Replaces each digit of `answer` by a random one with probability `noise`; it stays right with probability
+// Replaces each digit of `answer` by a random one with probability `noise`; the digit stays right with probability
 // 1 − 0.9 · noise.
 std::string with_noise(std::string_view answer, double noise, Random& random);
 
@@ -45,19 +45,21 @@ std::string with_noise(std::string_view answer, double noise, Random& random);
 // the rationale and then "#### " with the answer, as in GSM8K. `noise` changes the answer alone.
 std::string sft_target(const Problem& problem, double noise, Random& random);
 
-// Returns the number of tokens of the target of `problem`, with its end token. INVALID_ARGUMENT: it has none, the
-// tokenizer cannot encode it, or the model has too few positions for it after a prompt of `prompt_tokens`.
+// Returns the number of tokens of the target of `problem`, with its end token. Returns INVALID_ARGUMENT if the target
+// is empty, if the tokenizer cannot encode it, or if the model has too few positions for it after a prompt of
+// `prompt_tokens`.
 absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const ModelConfig& config,
                                               const Problem& problem, std::int64_t prompt_tokens);
 
 // Minimises the cross-entropy of each sft_target() and its end token, given the prompt, with problems in the order of
-// prompts_of_step(). CANCELLED: it was stopped; the policy has the weights of the last step.
-// FAILED_PRECONDITION: max_bad_steps is reached. Other errors come from check_sft_target().
+// prompts_of_step(). Returns CANCELLED if it was stopped: the policy then has the weights of the last step. Returns
+// FAILED_PRECONDITION if max_bad_steps is reached. Other errors come from check_sft_target().
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options, const SupervisedHooks& hooks = {});
 
-// Share of `problems` for which every token of sft_target() without noise, end included, is the model's likeliest. They
-// go through the model in micro-batches as in SupervisedOptions. CANCELLED: `stopped` returned true.
+// Returns the share of `problems` for which the model's likeliest tokens are exactly sft_target() without noise and the
+// end token. The problems go through the model in micro-batches as in SupervisedOptions. CANCELLED: `stopped` returned
+// true.
 absl::StatusOr<double> greedy_accuracy(
     const Policy& policy, const PromptWriter& prompts, std::span<const Problem> problems, std::size_t micro_batch = 64,
     std::int64_t micro_batch_tokens = 0, const std::function<bool()>& stopped = [] { return false; });

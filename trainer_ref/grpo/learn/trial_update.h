@@ -1,4 +1,4 @@
-// Times updates of a policy with random weights by rows of random tokens, and measures their memory.
+// Times updates of a policy with random weights, on rows of random tokens, and measures how much memory they take.
 //
 // Used by --dry-run and bascule-bench-train.
 #pragma once
@@ -28,8 +28,8 @@ struct TrialTimes {
   std::optional<DevicePeak> peak;
 };
 
-// Runs `warm_ups` updates with all rows, then `repeat` that are timed. RESOURCE_EXHAUSTED: the device has no memory for
-// them, or failed. INTERNAL: gradients were not finite.
+// Runs `warm_ups` updates with all rows, then `repeat` that are timed. Returns RESOURCE_EXHAUSTED if the device has too
+// little memory or failed, and INTERNAL if gradients were not finite.
 absl::StatusOr<TrialTimes> try_updates(const TrialShape& shape, int warm_ups, int repeat);
 
 }  // namespace bascule::ref

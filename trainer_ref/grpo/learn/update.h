@@ -33,10 +33,11 @@ struct UpdateHooks {
   std::function<void(std::size_t done, std::size_t of)> after_part = [](std::size_t, std::size_t) {};
 };
 
-// Changes the policy's weights. A mini-batch without any advantage and without beta is skipped: there is nothing to
-// learn from it, and AdamW would continue by its momentum. `reference` may be null unless loss.beta > 0. `rows` must
-// not be empty. `schedule_step` is the place of the update's first optimizer step in the learning rate's schedule; the
-// others follow, whether or not they are taken. nullopt: the place after all steps that the optimizer has taken.
+// Changes the policy's weights. A mini-batch in which all advantages are 0 is skipped if beta is 0: there is nothing to
+// learn from it, but AdamW's momentum would still move the weights. `reference` may be null unless loss.beta > 0.
+// `rows` must not be empty. `schedule_step` is the place of the update's first optimizer step in the learning rate's
+// schedule; the others follow, whether or not they are taken. nullopt: the place after all steps that the optimizer has
+// taken.
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
                                std::span<const TrainingRow> rows, const UpdateOptions& options,
                                std::optional<std::int64_t> schedule_step = std::nullopt, const UpdateHooks& hooks = {});

@@ -25,13 +25,15 @@ struct RunKind {
 
 absl::StatusOr<ChatOptions> parse_chat_flags();
 absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind);
-absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);  // also checks the reward's
+// Also checks --reward-timeout and --overlong-*.
+absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);
 absl::StatusOr<RewardFlags> parse_reward_flags(std::int64_t max_tokens);
 absl::StatusOr<LearnFlags> parse_learn_flags(const RolloutFlags& rollouts);
 absl::StatusOr<ComputeFlags> parse_compute_flags(const EngineFlags& engines, RunKind kind,
                                                  const std::function<void(std::string_view)>& log);
 
-// OK if a trainer that computes at `where` can send its f32 weights over `sync`, with the other flags as they are.
+// Returns OK if a trainer that computes at `where` can send its f32 weights over `sync`, with the other flags as they
+// are.
 absl::Status check_sync_of(const std::string& sync, ComputesOn where, const SpawnFlags& spawn);
 
 }  // namespace bascule::ref

@@ -26,14 +26,15 @@ struct ResumableConfig {
   std::filesystem::path reference = {};  // for the divergence: the run's first model
 };
 
-// Reads the model's and the data's files once. INVALID_ARGUMENT names all differences from the run that --resume
-// continues; with --allow-changes, they are logged instead. The reference stays the model with which the run began.
+// Reads the model's and the data's files once. If the run differs from the one that --resume continues,
+// INVALID_ARGUMENT names all differences; with --allow-changes, they are logged instead. The reference stays the model
+// with which the run began.
 absl::StatusOr<ResumableConfig> resolve_run_config(const TrainFlags& flags, const StartPoint& start,
                                                    const std::string& sync, const Task& task,
                                                    const std::function<void(std::string_view)>& log);
 
-// Does the same for `task` after --drop-long has removed the problems that exceed the engines' limits, and adds it to
-// `config`.
+// With --drop-long, compares `task` in the same way once the problems that exceed the engines' limits are removed from
+// it, and returns `config` with the fingerprint of `task`.
 absl::StatusOr<RunConfig> resolve_kept_task(const TrainFlags& flags, const RunState& resumed, RunConfig config,
                                             const Task& task, const std::function<void(std::string_view)>& log);
 

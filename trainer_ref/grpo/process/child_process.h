@@ -1,7 +1,7 @@
 // A child process: starts it, reports how it ended, and ends it with all processes that it started.
 //
-// Threads: one at a time. The child gets its own process group, so that a terminal's Ctrl-C does not reach it, and that
-// its own children end with it.
+// Threads: one at a time. The child gets its own process group, so that a terminal's Ctrl-C does not reach it, and so
+// that its own children end with it.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +36,7 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;  // to its whole group
-  // Returns whether it has ended; its process id is not reused until destruction.
+  // Waits for at most `time` for it to end, and returns whether it has. Its process id is not reused until destruction.
   bool ends_within(absl::Duration time) const;
   // "it ended with exit status 2", "it was ended by signal 9"; empty while it runs.
   std::string how_it_ended() const;
@@ -48,7 +48,7 @@ class ChildProcess {
   pid_t pid_ = -1;
 };
 
-// Neither end is inherited by children, and neither is 0, 1 or 2, even if this process was started without these.
+// Children inherit neither end. Neither descriptor is 0, 1 or 2, even if this process was started without these.
 struct Pipe {
   UniqueFd read, write;
 };

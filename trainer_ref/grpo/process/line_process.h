@@ -57,7 +57,7 @@ class LineProcess {
   UniqueFd to_, from_;  // its stdin and stdout, which never block
   ChildProcess watcher_;
   UniqueFd alive_;      // to the watcher: a line makes it exit, an end of file makes it kill
-  std::string read_;    // but not yet returned
+  std::string read_;    // bytes that were read but not yet returned
   bool hangs_ = false;  // exchange() gave up waiting
 };
 

@@ -1,6 +1,6 @@
 // How often a process that dies may be started again, and when.
 //
-// Pure: time is an argument. A restart counts for an hour, so that a run of days may lose an engine now and then, but a
+// Pure: time is an argument. A restart counts for an hour: a run of several days may lose an engine now and then, but a
 // run whose engine keeps dying ends.
 #pragma once
 

@@ -31,8 +31,8 @@ struct SpawnPlace {
   std::vector<std::string> config_files = {};  // the trainer's, which the engines also read
 };
 
-// Returns an endpoint in `folder`: cuda-ipc if the trainer and every engine compute on GPUs, else shm; cast to the
-// engines' type.
+// Returns an endpoint in `folder`: cuda-ipc if the trainer and every engine compute on GPUs, else shm. The endpoint
+// casts weights to the engines' type.
 std::string endpoint_in(const std::string& folder, const SpawnFlags& flags, const std::string& trainer_device);
 
 // Returns the engines to start. Their flags come from these sources, where a later one overrides an earlier one: the

@@ -47,7 +47,7 @@ class SpawnedEngines {
 
   // Returns an error if an engine has failed for good: it ended before it ever listened (INVALID_ARGUMENT if it refused
   // its flags, else UNAVAILABLE), listened too late (DEADLINE_EXCEEDED), or died more often than it may be restarted
-  // (UNAVAILABLE). The text has its last lines. The other engines keep running.
+  // (UNAVAILABLE). The text has that engine's last lines. The other engines keep running.
   absl::Status failure() const;
 
   // Asks the engines to end, passes on their last output, and kills those that have not ended in time. Blocks until all

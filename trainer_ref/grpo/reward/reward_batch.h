@@ -15,7 +15,7 @@
 // stderr is the trainer's. It is started once, in its own process group. It should end when its stdin does; otherwise
 // it is killed with its group. If it ends or times out, it is restarted. A server (http:) gets each request as the body
 // of a POST and answers with status 200; after 429 or 5xx the request is sent again. Either may get a request twice.
-// After three tries the run ends with a checkpoint.
+// After three failed tries the run writes a checkpoint and ends.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace bascule::ref {
 struct RewardSpec {
   std::string name = {};  // in metrics, each once: "exact_match", "exec:reward.py", "http://127.0.0.1:9000/score"
   double weight = 1;
-  bool needs_answer = false;              // does not apply to a problem without one
+  bool needs_answer = false;              // the reward does not apply to a problem without one
   RewardFunction function = nullptr;      // or
   std::vector<std::string> command = {};  // of exec:, the program and its arguments, or
   std::string url = {};                   // of http:
@@ -30,7 +30,7 @@ struct RewardSpec {
 // weight is not a number or exceeds a million, or a URL is invalid.
 absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text);
 
-// INVALID_ARGUMENT names a reward that needs answers if no problem has one.
+// Returns INVALID_ARGUMENT if a reward needs answers and no problem has one; the text names the reward.
 absl::Status check_answers(std::span<const RewardSpec> specs, std::span<const Problem> problems);
 
 struct WeightedReward {
