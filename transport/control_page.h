@@ -3,9 +3,9 @@
 //   line 0   | magic 8 | format 4 | slots 4 | epoch 8 | digest number 4 |
 //   line 1…  | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |
 //
-// A line has 64 bytes. Each slot has line 1 + index modulo kMaxSlots. The sender stores, workers load. `version` is 0
-// while the slot is being written. `sequence` is odd while a line is being changed, so that a reader notices if it read
-// half of a change.
+// A line has 64 bytes. The slot with index i uses line 1 + i modulo kMaxSlots. The sender writes the lines and workers
+// read them. `version` is 0 while the slot is being written. `sequence` is odd while the sender changes a line, so that
+// a worker notices if it read half of a change.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::uint32_t kMaxSlots = 62;  // how many one page has lines for, at one time
+inline constexpr std::uint32_t kMaxSlots = 62;  // slots for which one page has lines, at one time
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> version;
@@ -58,7 +58,8 @@ struct SlotRecord {
 // The worker's side, read-only.
 class ControlPageView {
  public:
-  // INVALID_ARGUMENT: not sealed, not a control page, or of another format, digest function or epoch.
+  // Returns INVALID_ARGUMENT if `descriptor` is not sealed or not a control page, or if the page has another format,
+  // digest function or epoch.
   static absl::StatusOr<ControlPageView> map(UniqueFd descriptor, Epoch epoch);
 
   // Returns version 0 and no digest while the slot is being written or its line is being changed. Never waits.

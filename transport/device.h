@@ -1,5 +1,5 @@
-// The GPU work of sender and receiver, as interfaces without CUDA: they are the same in a build without CUDA, where
-// open_device() returns an error.
+// Interfaces, free of CUDA, for the GPU work of sender and receiver. A build without CUDA has the same interfaces, and
+// open_device() returns an error there.
 #pragma once
 
 #include <atomic>
@@ -21,36 +21,38 @@
 
 namespace bascule::inline v0 {
 
-// Segments as a device reads them, from tensors into a slot or from a slot into tensors. Freeing one waits for the
-// device.
+// Segments in the form in which a device reads them, from tensors into a slot or from a slot into tensors. Destroying a
+// plan waits for the device.
 class DevicePlan {
  public:
   virtual ~DevicePlan() = default;
 };
 
-// Memory outside a device, which the device copies to and from: a peer GPU's memory, or host memory, registered with
-// the device or, if that is impossible (mappings of files), reached through pinned buffers. Must be destroyed before
-// the memory; the destructor waits for copies under way.
+// Memory outside a device that the device copies to and from: a peer GPU's memory, or host memory. Host memory is
+// registered with the device or, if that is impossible (mappings of files), reached through pinned buffers. Destroy the
+// window before its memory; the destructor waits for copies under way.
 class HostWindow {
  public:
   virtual ~HostWindow() = default;
   virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
-  // How much one copy should move: kHostPieceBytes, or from a peer GPU kDevicePieceBytes.
+  // How many bytes one copy should move: kDevicePieceBytes from a peer GPU, otherwise kHostPieceBytes.
   virtual std::uint64_t piece_bytes() const = 0;
 };
 
-// The size of one packed piece, which readers can copy while the next one is packed, and of one copy from a peer GPU;
-// and the size of one copy to or from a host, which is slower. Both are whole tiles of the digest.
+// kDevicePieceBytes is the size of one packed piece, which readers can copy while the next one is packed, and of one
+// copy from a peer GPU. kHostPieceBytes is the size of one copy to or from host memory, which is slower. Both are
+// multiples of the digest's tile.
 inline constexpr std::uint64_t kDevicePieceBytes = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t kHostPieceBytes = std::uint64_t{16} << 20;
 
 // One device and Bascule's own stream there, with one operation under way at a time: run(), digest(), run_behind() and
-// copy_in() enqueue it and return, finish() waits for it. `caller` is a user's stream on that device: work queued on it
-// before the call comes first, and work queued later waits on the device; without one nothing waits.
+// copy_in() enqueue an operation and return, and finish() waits for it. `caller` is a user's stream on that device: the
+// operation starts after all work queued there before the call, and work queued there later waits for the operation, on
+// the device. Without a `caller`, neither waits.
 //
-// Threads: any, one at a time. After a sticky error every later call returns it; resetting the device counts as one.
-// Destruction waits for work under way. A failed call does not affect later ones. A `caller` that check_stream()
-// refuses is refused before anything is enqueued.
+// Threads: any, one at a time. After a sticky error every later call returns that error; a reset of the device counts
+// as a sticky error. Any other failed call does not affect later ones. Destruction waits for work under way. If
+// check_stream() refuses `caller`, the call returns that error before it enqueues anything.
 class DeviceQueue {
  public:
   using Caller = std::optional<Stream>;
@@ -59,59 +61,63 @@ class DeviceQueue {
   virtual ~DeviceQueue() = default;
   virtual int device() const = 0;
 
-  // The error with which every call below would refuse `caller` (see check_stream()) or a lost device. Enqueues
-  // nothing.
+  // Returns the error that every call below would return for this `caller` (see check_stream()) or for a lost device,
+  // else OK. Enqueues nothing.
   virtual absl::Status check(Stream caller) = 0;
 
-  // Blocks while the plan is uploaded.
+  // Makes a plan. Blocks until it is uploaded.
   virtual absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                            std::size_t tensors, std::uint64_t slot_bytes) = 0;
-  // Allocates uninitialised device memory, freed with the last copy of the pointer. Blocks. RESOURCE_EXHAUSTED says how
-  // much `what` ("the second set of the tensors") needs and how much the device has.
+  // Allocates uninitialised device memory, freed with the last copy of the pointer. Blocks. Returns RESOURCE_EXHAUSTED
+  // if memory is short; the text says how much `what` ("the second set of the tensors") needs and how much the device
+  // has.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
 
-  // Packs or unpacks; allocates nothing. The plan must live until finish().
+  // Enqueues the plan's pack or unpack; allocates nothing. The plan must live until finish().
   virtual absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                            bool want_digest, Caller caller) = 0;
   virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
-  // Enqueues the digest of bytes [begin, end) of a slot, after the work queued so far on `producer`, which is Bascule's
-  // own stream on this device (null: the bytes are there). `producer` waits for nothing. As with copy_in(), the first
-  // piece begins at byte 0 and each later one where the last one ended; the piece that ends the slot completes its
-  // digest.
+  // Enqueues the digest of bytes [begin, end) of a slot, after the work queued so far on `producer`, one of Bascule's
+  // own streams on this device (null: the bytes are already there). `producer` itself does not wait. As with copy_in(),
+  // the first piece begins at byte 0 and each later one where the last one ended; the piece that ends the slot
+  // completes its digest.
   virtual absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t begin,
                                      std::uint64_t end) = 0;
-  virtual absl::Status run_behind(Stream caller) = 0;  // enqueues nothing but a wait for what `caller` was given
+  virtual absl::Status run_behind(Stream caller) = 0;  // only waits for the work queued on `caller`
 
   // ---- slots in host memory ----
 
-  // `place` is kHost, or the device whose memory it is, at an address that this device reaches. Blocks: registering
-  // takes about half a second per GiB.
+  // `place` says where `bytes` lie: kHost, or the device whose memory they are, at an address that this device reaches.
+  // Blocks, since registering takes about half a second per GiB.
   virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                                   Access access) = 0;
   // Like run() with a plan into a slot, but in pieces, so that copy_out() can start before all is packed.
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                      bool want_digest, Caller caller) = 0;
-  // Raises `bytes_done` after each piece that run_in_pieces() has packed. Blocks until all are packed.
+  // Raises `bytes_done` as the device finishes each piece of run_in_pieces(). Blocks until all are packed.
   virtual absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
-  // Copies the slot of that run_in_pieces() to the window, each piece as soon as it is packed, and raises `bytes_done`
-  // after each. Blocks, mostly asleep. DEADLINE_EXCEEDED: some of it is not there yet.
+  // Copies the slot of the last run_in_pieces() to the window, each piece as soon as it is packed, and raises
+  // `bytes_done` after each. Blocks, mostly asleep. Returns DEADLINE_EXCEEDED if not all bytes have arrived.
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
                                 Deadline deadline) = 0;
-  // Enqueues a copy of bytes [begin, end) of the window to the same place of `slot`; many may be under way. Through
-  // buffers it blocks until the bytes are read. With `want_digest` copies begin at tiles: the first at 0, each later
-  // one where the last one ended; the copy that ends the slot completes its digest, most of which was made while pieces
-  // were still coming.
+  // Enqueues a copy of bytes [begin, end) of the window to the same offset in `slot`; many copies may be under way. If
+  // the window uses pinned buffers, blocks until the bytes are read from it. With `want_digest`, each copy must begin
+  // at a tile: the first at byte 0, each later one where the last one ended. Each copied piece is then digested at
+  // once, and the copy that ends the slot completes its digest.
   virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                                bool want_digest) = 0;
-  // Copies a whole slot to the window. Blocks, mostly asleep. DEADLINE_EXCEEDED: some of it is not there yet.
+  // Copies a whole slot to the window. Blocks, mostly asleep. Returns DEADLINE_EXCEEDED if not all bytes have arrived.
   virtual absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline deadline) = 0;
-  // How many bytes have come of the slot whose copy_in() from byte 0 was the last. Does not block.
+  // Returns how many bytes have arrived of the slot that copy_in() is filling: the one whose copy from byte 0 was the
+  // latest. Does not block.
   virtual absl::StatusOr<std::uint64_t> arrived() = 0;
 
-  // Blocks until the device is done; returns the digest if one was requested. DEADLINE_EXCEEDED: it is not done yet.
+  // Blocks until the device has done the operation; returns the digest if one was requested. Returns DEADLINE_EXCEEDED
+  // if it is not done yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
-  // Blocks until the device is done with all enqueued work, including the work of failed calls; until then it may read
-  // and write the memory that they named. Returns OK for a lost device. DEADLINE_EXCEEDED: it is not done yet.
+  // Blocks until the device has done all enqueued work, including the work of failed calls; until then it may still
+  // read and write the memory that those calls were given. Returns OK for a lost device, and DEADLINE_EXCEEDED if work
+  // is still under way.
   virtual absl::Status settle(Deadline deadline) = 0;
 };
 
@@ -120,39 +126,43 @@ class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
   virtual int device() const = 0;
-  // Marks the point after all work queued so far; returns at once. Returns the errors of check_stream().
+  // Marks the point after all work queued on `stream` so far, without waiting for it. Returns the errors of
+  // check_stream().
   virtual absl::Status record(Stream stream) = 0;
-  virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed it
+  virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed the point
 };
 
-// Whether work on `device` can be ordered against a user's `stream`. INVALID_ARGUMENT: it belongs to another device.
-// FAILED_PRECONDITION: it is being captured into a graph; or it is the default stream, which cannot be used while any
-// blocking stream of the process is captured. The check neither touches the stream nor ends a capture.
+// Returns OK if work on `device` can be ordered before and after work on a user's `stream`; INVALID_ARGUMENT if the
+// stream belongs to another device; FAILED_PRECONDITION if it is being captured into a graph, or is the default stream,
+// which cannot be used while any blocking stream of the process is being captured. The check neither touches the stream
+// nor ends a capture.
 absl::Status check_stream(int device, Stream stream);
 
-// The memory of a tensor that, according to the user, lies on a device: the first and last byte read or written there.
+// The first and last byte to be read or written of a tensor that, according to the user, lies on a device.
 struct MemoryRange {
   std::string_view tensor;
   const std::byte *first = nullptr, *last = nullptr;
 };
-// Whether `device` reaches both ends of every range. INVALID_ARGUMENT names the first that it does not reach, and the
-// kind of memory there. A kernel that is given such an address makes the process lose the device. Costs two driver
-// calls per range, some hundred nanoseconds.
+// Returns OK if `device` reaches both ends of every range; otherwise INVALID_ARGUMENT, which names the first tensor
+// that it does not reach and the kind of memory there. This check matters because a kernel that is given such an
+// address makes the process lose the device. It costs two driver calls per range, some hundred nanoseconds.
 absl::Status check_memory(int device, std::span<const MemoryRange> ranges);
 
-// UNIMPLEMENTED: this build has no CUDA. UNAVAILABLE: this machine has no GPU, or none with that number.
+// Both return UNIMPLEMENTED if this build has no CUDA, and UNAVAILABLE if this machine has no GPU, or none with that
+// number.
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device);
 absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device);
-// Returns the error of a destructor in this process since the last call that was reported nowhere else, or OK.
+// Returns the first error since the last call that a destructor in this process met and could not report, or OK.
 absl::Status take_kept_device_errors();
-// Bascule's own threads call this before they do anything with a device. See kernels/cuda_memory.h.
+// Bascule's own threads call this before they use any device. See kernels/cuda_memory.h.
 void own_thread_of_devices();
-absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, and what to do
+absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, saying what to do
 
-// The payload of a status after which this process cannot use the device any longer: only a new process helps.
+// Marks (as a payload) a status after which this process can never use the device again; only a new process can.
 inline constexpr char kStickyDeviceError[] = "bascule/sticky-cuda-error";
 inline bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyDeviceError).has_value(); }
-// Whether the work that was waited for is over, either done or lost with the device, and so no longer reads anything.
+// Whether a wait that returned `waited` found the work over, either done or lost with the device. Such work no longer
+// reads anything.
 inline bool is_over(const absl::Status& waited) { return waited.ok() || is_sticky(waited); }
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// What follows the question mark of an endpoint: options by name, and the allowed values of the common ones.
+// Parses what follows the question mark of an endpoint: options by name, and the values that the common ones allow.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,10 @@
 
 namespace bascule::inline v0 {
 
-// "slots=3&digest=off". Returns the errors of Endpoint::parse().
+// Sets the options of `query`, such as "slots=3&digest=off". Returns the errors of Endpoint::parse().
 absl::Status set_options(Endpoint& endpoint, std::string_view query);
 
-// Decodes a part of a URL. INVALID_ARGUMENT: a percent sign without two hexadecimal digits, or a zero byte.
+// Decodes a part of a URL. Returns INVALID_ARGUMENT for a percent sign without two hexadecimal digits, or a zero byte.
 absl::StatusOr<std::string> percent_decoded(std::string_view text);
 std::filesystem::path normal_path(std::string_view text);  // without a trailing slash
 

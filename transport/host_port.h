@@ -13,7 +13,8 @@ struct HostPort {
   std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
   std::uint16_t port = 0;
 
-  // "node1:29500", "10.0.0.7:29500", "[fe80::1]:29500". INVALID_ARGUMENT quotes any other text.
+  // Parses "node1:29500", "10.0.0.7:29500" or "[fe80::1]:29500". For any other text, returns INVALID_ARGUMENT, which
+  // quotes it.
   static absl::StatusOr<HostPort> parse(std::string_view text);
   std::string text() const;  // with brackets around an IPv6 address
 };

@@ -1,5 +1,5 @@
-// The one parser of JSON from outside: files, sockets and command lines. Its depth is bounded, since nlohmann's writer
-// and our readers recurse, and a key that occurs twice in one object is refused.
+// All JSON from outside (files, sockets and command lines) goes through this one parser. It bounds the depth, since
+// nlohmann's writer and our readers recurse, and refuses a key that occurs twice in one object.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace bascule::inline v0 {
 
 inline constexpr int kMaxJsonDepth = 64;
 
-// Parses `text`; errors begin with `where`, the file or part of a file that it comes from.
+// Parses `text`. Errors begin with `where`, which names the file or part of a file that the text comes from.
 absl::StatusOr<nlohmann::json> parse_json(std::string_view text, std::string_view where);
 
 }  // namespace bascule::inline v0

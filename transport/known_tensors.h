@@ -1,5 +1,5 @@
-// KnownTensors: the tensor lists that came last. A fleet's workers all expect the same tensors: a list that comes
-// again, byte for byte, is not decoded again, and all holders share one copy.
+// KnownTensors: the tensor lists received most recently. All workers of a fleet expect the same tensors, so a list that
+// arrives again, byte for byte, is not decoded again, and all its users share one copy.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ using SharedSpecs = std::shared_ptr<const std::vector<TensorSpec>>;
 // One thread at a time.
 class KnownTensors {
  public:
-  // Returns null if this list did not come before. `encoded` is the whole list as it came.
+  // Returns the decoded list, or null if this list is not known. `encoded` is the whole list as received.
   SharedSpecs find(std::span<const std::uint8_t> encoded) const;
   void add(std::span<const std::uint8_t> encoded, SharedSpecs specs);
 

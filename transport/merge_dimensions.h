@@ -1,4 +1,4 @@
-// Reduces a tensor's dimensions to the ones that a kernel walks.
+// Reduces a tensor's dimensions to those that a kernel must loop over.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Plan: how tensors become a slot, or a slot becomes tensors, as segments with offsets. It is made once and used by
-// every send, which supplies the addresses.
+// Plan: how to copy tensors into a slot, or a slot into tensors, as segments with offsets. It is made once and reused
+// by every send, which supplies the addresses.
 #pragma once
 
 #include <span>
@@ -15,21 +15,22 @@ namespace bascule::inline v0 {
 
 class Plan {
  public:
-  // Fills `layout` from `tensors` by name, with casts if the types differ. Segment::tensor is the index into `tensors`.
-  // INVALID_ARGUMENT names a tensor that is missing, has another shape, cannot be cast, or has more dimensions in
-  // separate runs than kernels::kMaxRank.
+  // Plans to fill `layout` from `tensors` by name, with casts if the types differ. Segment::tensor is the index into
+  // `tensors`. Returns INVALID_ARGUMENT, naming the tensor, if one is missing, has another shape, cannot be cast, or
+  // still has more than kernels::kMaxRank dimensions after merge_dimensions().
   static absl::StatusOr<Plan> gather(const Layout& layout, std::span<const TensorView> tensors);
 
-  // Makes `targets` of a slot of `layout`, for kernels::unpack. Segment::tensor is the index into `targets`. Of targets
-  // that share a storage only the first is written; targets whose `data` is null share none. The targets must otherwise
-  // have passed check_targets(). INVALID_ARGUMENT names the first target and part that is missing, has another shape,
-  // cannot be cast, does not fill its target or has too many separate strides, and counts the rest. Unless `partial`, a
-  // tensor of the layout that no target uses is also such a difference.
+  // Plans to fill `targets` from a slot of `layout`, for kernels::unpack. Segment::tensor is the index into `targets`.
+  // Of several targets that share a storage, only the first is written. `data` may be null here, and such targets share
+  // nothing; in all else the targets must have passed check_targets(). Returns INVALID_ARGUMENT if a part is missing,
+  // has another shape, cannot be cast, does not fill its target or has too many separate strides, and, unless
+  // `partial`, if no target uses some tensor of the layout. The text names the first such target and part, and counts
+  // the rest.
   static absl::StatusOr<Plan> scatter(const Layout& layout, std::span<const TargetTensor> targets, bool partial);
 
   std::span<const kernels::Segment> segments() const { return segments_; }  // sorted by slot_offset
 
-  // For scatter(): whether at least one part takes each tensor of the layout whole.
+  // For scatter(): whether, for each tensor of the layout, at least one part takes it whole.
   bool reads_all() const { return reads_all_; }
 
  private:

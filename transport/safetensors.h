@@ -4,7 +4,7 @@
 //   0        8                     8 + length = data_offset                      end of file
 //   | length | {"name":{...},...}␠␠␠ | tensor | tensor | ...                     |
 //
-// Files are not trusted: every length and offset is checked, without overflow, before it is used.
+// Files are not trusted: every length and offset is checked, with overflow in mind, before it is used.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +36,14 @@ struct SafetensorsHeader {
   const Entry* find(std::string_view name) const;  // null if there is none
 };
 
-// Reads the header of a file that is given whole, and none of its other bytes. INVALID_ARGUMENT begins with `where` and
-// says what is wrong: a length beyond the file, an unknown type, a shape that does not fit its bytes, a hole, an
-// overlap.
+// Reads the header of `file`, which is the whole file, and none of the other bytes. Returns INVALID_ARGUMENT for a
+// length beyond the file, an unknown type, a shape that does not fit its bytes, a hole or an overlap; the text begins
+// with `where`.
 absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std::string_view where);
 
-// The beginning of a file that holds `specs` in their order: length and header, padded with spaces so that the data
-// starts at a multiple of `alignment`. Takes time in proportion to the number of tensors. INVALID_ARGUMENT: a name that
-// is empty, duplicate or not UTF-8, or a header longer than readers accept.
+// Returns the beginning of a file that holds `specs` in their order: the length and the header, padded with spaces so
+// that the data starts at a multiple of `alignment`. Takes time in proportion to the number of tensors. Returns
+// INVALID_ARGUMENT for a name that is empty, duplicate or not UTF-8, or a header longer than readers accept.
 absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs,
                                                const std::map<std::string, std::string>& metadata,
                                                std::size_t alignment);

@@ -1,5 +1,5 @@
-// Options of one scheme. A scheme has a table of them (Scheme::options), in addition to the options of every endpoint,
-// and reads their values itself. So a new option touches only that scheme's folder:
+// A scheme's own options, in addition to those that every endpoint has. The scheme lists them in a table
+// (Scheme::options) and reads their values itself, so a new option touches only that scheme's folder:
 //
 //   inline constexpr OptionOf<int> kCtas = {.name = "ctas", .values = "N", .help = …, .needs = …, .parse = parse_ctas};
 //   Scheme{.options = {kCtas}, …}                      the registry checks an endpoint's options by the table
@@ -26,20 +26,20 @@ struct SchemeOption {
   std::string name;    // "ctas"
   std::string values;  // "N", "off|on"
   std::string help;    // what it does, and the default
-  std::string needs;   // which schemes have it, as the end of "ctas= needs a scheme …": "whose bytes …"
+  std::string needs;   // which schemes have it: completes "ctas= needs a scheme …", as "whose bytes …"
   std::function<absl::Status(std::string_view value)> check;  // INVALID_ARGUMENT says what was expected and found
 };
 
-// The value that `endpoint` gives to an option of its scheme, or null.
+// Returns the value that `endpoint` gives to this option of its scheme, or null.
 const std::string* option_value(const Endpoint& endpoint, std::string_view name);
 
-// The same row for the scheme's own code, which knows the type of its values.
+// The same row as the scheme's own code uses it, with the type of the option's values.
 template <typename T>
 struct OptionOf {
   std::string_view name, values, help, needs;
   absl::StatusOr<T> (*parse)(std::string_view value);
 
-  // The option's value at an endpoint that scheme_for() has checked, or nullopt if the endpoint gives none.
+  // Returns the option's value at `endpoint`, or nullopt if none is given. scheme_for() must have checked the endpoint.
   std::optional<T> in(const Endpoint& endpoint) const {
     const std::string* const given = option_value(endpoint, name);
     if (given == nullptr) return std::nullopt;
@@ -56,13 +56,13 @@ struct OptionOf {
   }
 };
 
-// Checks the options of `endpoint` that are not common against its scheme's table. INVALID_ARGUMENT names an option
-// that is in no table (with the nearest known one) or whose value is wrong.
+// Checks `endpoint`'s scheme_options against its scheme's table. Returns INVALID_ARGUMENT, naming the option, if one is
+// in no table (the text suggests the nearest known one) or has a wrong value.
 absl::Status check_scheme_options(const Endpoint& endpoint, std::span<const SchemeOption> table);
 
 // ---- values ----
 
-// The index of `value` in `names`. INVALID_ARGUMENT lists the names.
+// Returns the index of `value` in `names`, or INVALID_ARGUMENT with a list of the names.
 absl::StatusOr<std::size_t> one_of(std::span<const std::string_view> names, std::string_view value);
 absl::StatusOr<bool> off_or_on(std::string_view value);
 

@@ -24,8 +24,8 @@ struct WorkerStatus {
   // "catching up"; "serving"; "left out" of the last sends; "gone", while it may still be reading; "poisoned", evicted
   // for failing versions.
   std::string state{};
-  std::string path{};                   // how versions reach it, as SenderTransport::path(): "relay"
-  Version serving = 0;                  // as it reported; 0: none of this epoch
+  std::string path{};                   // how versions reach it, from SenderTransport::path(): "relay"
+  Version serving = 0;                  // as the worker reported; 0: none of this epoch
   std::vector<std::uint32_t> leases{};  // indices of slots that it holds
   std::string why{};                    // why it is poisoned
 };
@@ -47,8 +47,8 @@ struct SenderStatus {
   std::optional<Layout> layout{};  // once a model is registered
   std::vector<WorkerStatus> workers{};
   std::vector<SlotStatus> slots{};
-  // On a Unix socket, once there are slots: how to reach the slots in `offered`, as in a welcome. The descriptors are
-  // the scheme's, then the control page.
+  // How to reach the slots in `offered`, in the form of a welcome; sent on a Unix socket once there are slots. The
+  // message's descriptors are the scheme's, followed by the control page.
   std::optional<std::string> offer{};
   std::vector<std::uint32_t> offered{};
 };

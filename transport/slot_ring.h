@@ -1,12 +1,12 @@
-// SlotRing: which slot may be written, which holds the newest version, and which holders still read which slot. Pure
-// bookkeeping.
+// SlotRing: keeps track of which slot may be written, which holds the newest version, and which holders still read
+// which slot. Pure bookkeeping.
 //
 //   free ──begin──▶ writing ──seal───▶ sealed(v) ──publish──▶ published(v) ──next publish──▶ free
 //    │                 └──────abort──────┘──▶ free
 //    └──retire──▶ retired ──its last lease ends──▶ gone
 //
-// A slot is written only when it is free *and* has no leases. Leases outlive membership: an evicted worker may still
-// read. (The one exception is begin_single_copy, where every reader yields.)
+// A slot is written only when it is free *and* has no leases, except by begin_single_copy(), where every reader yields.
+// Leases outlive membership, since an evicted worker may still read.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,14 @@ class SlotRing {
 
   explicit SlotRing(Epoch epoch) : epoch_(epoch) {}
 
-  SlotId add();  // a new slot, free; indices are never used again
+  SlotId add();  // adds a free slot; indices are never reused
 
-  // Takes a slot for writing. Returns nullopt while every other slot is held, or while one is being written.
+  // Takes a free slot for writing. Returns nullopt while holders have leases on all free slots, or while a slot is
+  // being written or is sealed.
   std::optional<SlotId> begin();
-  void begin(SlotId slot);  // this one, which is free and has no leases
-  // Single copy: takes the one slot if all its holders are in `yielding`. abort() restores the published version.
+  void begin(SlotId slot);  // takes this slot, which must be free and without leases
+  // For a single copy: takes the one slot if all its holders are in `yielding`. abort() brings its published version
+  // back.
   std::optional<SlotId> begin_single_copy(std::span<const Holder> yielding);
   void seal(SlotId slot, Version version);
   void publish(SlotId slot);  // the slot published before becomes free
@@ -44,10 +46,11 @@ class SlotRing {
   void release(SlotId slot, Holder holder);  // does nothing without a lease
   void release_all(Holder holder);
   void keep_only(Holder holder,
-                 std::span<const SlotId> held);  // drops this holder's leases on other slots
+                 std::span<const SlotId> held);  // drops this holder's leases on all other slots
 
-  // The slot to retire if begin() finds none: every free slot has a holder in `unwilling`, which will not release it by
-  // itself. Returns nullopt while `spares` other slots are retired and still read.
+  // Call it if begin() finds no slot. If every free slot has a holder in `unwilling`, which will not release it by
+  // itself, returns the slot to retire; otherwise returns nullopt. Also returns nullopt while `spares` other slots are
+  // retired and still read.
   std::optional<SlotId> retirable(std::span<const Holder> unwilling, int spares) const;
   void retire(SlotId slot);         // the slot must be free
   std::vector<SlotId> take_gone();  // retired slots without leases; the ring forgets them

@@ -1,5 +1,5 @@
-// Errors: absl::Status with a text, and the macros that pass one on. Debian's Abseil has its own string_view, so
-// std::string_view must be converted.
+// Errors: helpers that make an absl::Status with a text, and macros that pass one on. Debian's Abseil has its own
+// string_view, so std::string_view must be converted.
 #pragma once
 
 #include <cerrno>
@@ -54,16 +54,17 @@ absl::Status deadline_exceeded(const Pieces&... pieces) {
   return absl::DeadlineExceededError(cat(pieces...));
 }
 
-// `status` with "prefix: " before its text; OK stays OK.
+// Returns `status` with "prefix: " before its text; OK stays OK.
 absl::Status annotate(const absl::Status& status, std::string_view prefix);
 
-// `what` failed, followed by the text of errno `error`: "open /x/y: No such file or directory". If a limit of open
-// descriptors is reached, the text names it.
+// Makes the error of `what`, a call that failed with errno `error`: "open /x/y: No such file or directory". If a limit
+// of open descriptors is reached, the text names that limit.
 absl::Status errno_status(int error, std::string_view what);
 
 std::string_view message_of(const absl::Status& status);
 
-// The word of `known` that is nearest to `word` by edit distance, ignoring case; empty if none is near.
+// Returns the word in `known` that is nearest to `word` by edit distance, ignoring case, or an empty text if none is
+// near.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known);
 
 }  // namespace bascule::inline v0

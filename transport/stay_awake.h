@@ -1,8 +1,8 @@
-// StayAwake: keeps an I/O thread from sleeping between events, for a while.
+// StayAwake: for a while, keeps an I/O thread from sleeping between events.
 //
-// A thread that sleeps while a GPU packs a model wakes late, by 0.1 ms or more on a virtual machine, and there would be
-// four such wakes between the last byte and the last ack. When a GPU moves a version's bytes, the processors are idle:
-// the I/O threads of both ends then stay awake, polling for events and yielding.
+// A thread that sleeps while a GPU packs a model wakes up late, by 0.1 ms or more on a virtual machine, and between the
+// last byte and the last ack there would be four such wakes. Since the processors are idle while a GPU moves a
+// version's bytes, the I/O threads of both ends stay awake meanwhile: they poll for events and yield.
 #pragma once
 
 #include <utility>  // Asio of Boost 1.74 forgets it in C++20
@@ -19,7 +19,7 @@ namespace bascule::inline v0 {
 // All calls from the io_context's one thread.
 class StayAwake {
  public:
-  // 200 GB take 100 ms to pack.
+  // The default suffices for 200 GB, which take 100 ms to pack.
   explicit StayAwake(boost::asio::io_context& io, absl::Duration at_most = absl::Milliseconds(100))
       : io_(io), at_most_(at_most) {}
 

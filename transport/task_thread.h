@@ -1,4 +1,5 @@
-// TaskThread: one thread that runs tasks in the order they were given, so that an I/O thread never waits for bytes.
+// TaskThread: one thread that runs tasks in the order in which they were submitted. An I/O thread gives it the tasks
+// that wait for bytes.
 #pragma once
 
 #include <condition_variable>
@@ -13,12 +14,13 @@ class TaskThread {
  public:
   TaskThread();
   ~TaskThread() { stop(); }
-  void stop();  // finishes the running task, drops the rest and all later ones
+  void stop();  // finishes the running task; drops the waiting and all later ones
 
-  // From any thread; returns at once. A task's captures are destroyed on the thread, before the next task runs.
+  // Queues a task. Any thread; returns at once. A task's captures are destroyed on this object's thread, before the
+  // next task runs.
   void submit(std::function<void()> task);
-  // If no task waits or runs, runs this one before it returns, as if on the thread, which saves two wakes; otherwise
-  // like submit(). Called from one thread only, and never from a task.
+  // If no task waits or runs, runs this one inside the call, which saves two wakes; otherwise like submit(). Call it
+  // from one thread only, and never from a task.
   void run_or_submit(std::function<void()> task);
 
  private:

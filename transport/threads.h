@@ -1,5 +1,5 @@
-// Starting threads under a limit, as of pids or of address space: at the limit std::thread throws, and an uncaught
-// exception would end the user's process.
+// Starts threads where a limit may forbid it, such as one on pids or address space. At the limit std::thread throws,
+// and an uncaught exception would end the user's process.
 #pragma once
 
 #include <exception>
@@ -9,11 +9,12 @@
 
 namespace bascule::inline v0 {
 
-// RESOURCE_EXHAUSTED with what was being started, the system's error, and each limit that is set here, by name.
+// Returns RESOURCE_EXHAUSTED; the text says what was being started, the system's error, and each limit that is set for
+// this process, by name.
 absl::Status no_threads(std::string_view whose, const std::exception& error);
 
-// Calls `start`, which makes objects that start threads, and returns its Status or StatusOr. Exceptions for a lack of
-// threads, memory or descriptors are returned as no_threads(), whose text names `whose`.
+// Calls `start`, which makes objects that start threads, and returns its Status or StatusOr. If it throws, for lack of
+// threads, memory or descriptors, returns no_threads(), whose text names `whose`.
 template <typename Start>
 auto starting_threads(std::string_view whose, Start start) -> decltype(start()) {
   try {

@@ -1,5 +1,5 @@
-// Turn: the base of the pure state machines (Fleet, nccl's and relay's planners). An event goes in, and its turn
-// collects the actions to take, in order. Time is an argument: a test replays events without a clock.
+// Turn: the common part of the pure state machines (Fleet, nccl's and relay's planners). For each event that goes in, a
+// turn collects the actions to take, in order. Time is an argument, so a test can replay events without a clock.
 //
 //   std::vector<Action> Machine::on(Event event, Clock::time_point now) {
 //     turn_.begin(event, now, [this](auto& each) { note(each); });  // one for each kind of event
@@ -7,7 +7,7 @@
 //     return turn_.take();
 //   }
 //
-// Fleet's turn is not a member: Fleet passes one to each of its parts.
+// Fleet has no member turn_; it passes a turn to each of its parts instead.
 //
 // Threads: as the state machine that it belongs to.
 #pragma once

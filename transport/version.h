@@ -9,7 +9,7 @@ namespace bascule::inline v0 {
 using Epoch = std::uint64_t;    // one run of the sender
 using Version = std::uint64_t;  // only grows, even across epochs; 0: none
 
-inline constexpr Version kLastVersion = (Version{1} << 63) - 1;  // no sender goes above it
+inline constexpr Version kLastVersion = (Version{1} << 63) - 1;  // the highest number that a sender gives
 
 // One piece of slot memory. Within an epoch, an index always stands for the same memory.
 struct SlotId {

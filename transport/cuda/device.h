@@ -1,5 +1,5 @@
-// The GPUs that this process sees. Their numbers differ between processes (CUDA_VISIBLE_DEVICES renumbers them), so
-// processes name a GPU to each other by its UUID.
+// The GPUs that this process sees. The same GPU may have another number in another process (CUDA_VISIBLE_DEVICES
+// renumbers them), so processes name GPUs to each other by UUID.
 //
 // Any thread. All calls are safe without a GPU and without a driver.
 #pragma once
@@ -20,28 +20,29 @@ struct Device {
   std::string name;  // "NVIDIA H200"
   std::uint64_t memory_bytes = 0;
   int compute_capability = 0;   // 90: 9.0
-  bool exports_memory = false;  // as POSIX descriptors, which cuda-ipc needs
+  bool exports_memory = false;  // whether it exports memory as POSIX descriptors, as cuda-ipc needs
 };
 
 // "GPU-8c5c6e0a-...", as in nvidia-smi and CUDA_VISIBLE_DEVICES.
 std::string to_string(const std::array<std::uint8_t, 16>& uuid);
 
-// All GPUs that this process sees. UNAVAILABLE: see why_no_gpu().
+// Returns all GPUs that this process sees, or UNAVAILABLE; see why_no_gpu().
 absl::StatusOr<std::vector<Device>> devices();
-// The GPU with that number. UNAVAILABLE: there is none.
+// Returns the GPU with that number, or UNAVAILABLE if there is none.
 absl::StatusOr<Device> find_device(int ordinal);
-// The GPU with that UUID. NOT_FOUND: this process does not see it; the text lists the GPUs that it sees, and
-// CUDA_VISIBLE_DEVICES if that is set.
+// Returns the GPU with that UUID, or NOT_FOUND if this process does not see it; the text then lists the GPUs that this
+// process sees, and CUDA_VISIBLE_DEVICES if that is set.
 absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid);
 
-// OK if there is a GPU that Bascule's kernels run on. UNAVAILABLE says why not: no driver, a driver too old, no device,
-// or one too old.
+// Returns OK if there is a GPU on which Bascule's kernels run. Otherwise returns UNAVAILABLE and says why: no driver, a
+// driver that is too old, no device, or a device that is too old.
 absl::Status why_no_gpu();
 
-// ", of which device 0 has 120 MiB free of 143167", for texts about a lack of memory; empty if unknown.
+// Returns ", of which device 0 has 120 MiB free of 143167", for texts about a lack of memory, or an empty text if that
+// is unknown.
 std::string free_memory(int device);
 
-// Whether `device` can read memory of the GPU `peer`. Also false if both are the same GPU, or if the driver cannot
+// Whether `device` can read memory of another GPU, `peer`. False if both are the same GPU, or if the driver cannot
 // tell.
 bool can_reach(int device, int peer);
 

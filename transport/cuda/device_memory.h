@@ -8,7 +8,8 @@
 //
 // The memory is freed with the last of its allocations (including imported ones) and mappings in any process, even if a
 // process is killed; allocation and mapping may be destroyed in any order. Move-only; a moved-from object is empty.
-// Freeing and mapping may wait for the device: do it when a worker joins or leaves. Any thread, one at a time.
+// Freeing and mapping may wait for the device, so do both only when a worker joins or leaves. Any thread, one at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +23,20 @@
 
 namespace bascule::inline v0::cuda {
 
-// Whether network cards should reach the memory, if the device can do that (GPUDirect RDMA). It cannot be added later.
+// Whether network cards should be able to reach the memory, if the device supports it (GPUDirect RDMA). This cannot be
+// changed after allocation.
 enum class ForNetwork { kNo, kYes };
 
 class Allocation {
  public:
-  // Allocates `bytes` on `device`, rounded up to its granularity (2 MiB on the GPUs seen). RESOURCE_EXHAUSTED: the
-  // device has less free memory. UNIMPLEMENTED: it exports no memory.
+  // Allocates `bytes` on `device`, rounded up to its granularity (2 MiB on the GPUs tried). Returns RESOURCE_EXHAUSTED
+  // if the device has less free memory, and UNIMPLEMENTED if it cannot export memory.
   static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes, ForNetwork network = ForNetwork::kNo);
-  // Imports a descriptor that export_descriptor() made in this or another process. `bytes` is the exporter's bytes();
+  // Imports a descriptor that export_descriptor() made in this or another process. `bytes` is the exporter's bytes().
   // `device` is where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader`
-  // is the device that will map it, the same or a peer GPU. The driver is called in the reader's context, so that a
-  // reader on another GPU creates no context on `device`. The descriptor may be closed afterwards. INVALID_ARGUMENT: it
-  // is not such a descriptor, or `bytes` are not whole granules.
+  // is the device that will map the memory, either `device` or a peer GPU. The driver is called in the reader's
+  // context, so that a reader on another GPU creates no context on `device`. The descriptor may be closed afterwards.
+  // Returns INVALID_ARGUMENT if `fd` is not such a descriptor, or `bytes` is not a whole number of granules.
   static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes, int reader);
 
   Allocation() = default;
@@ -56,21 +58,22 @@ class Allocation {
   int device() const { return device_; }
   unsigned long long handle() const { return handle_; }
 
-  // A descriptor, closed on exec, that keeps the memory allocated while it is open.
+  // Returns a descriptor, closed on exec, that keeps the memory allocated while it is open.
   absl::StatusOr<UniqueFd> export_descriptor() const;
 
  private:
   unsigned long long handle_ = 0;  // CUmemGenericAllocationHandle
   std::uint64_t bytes_ = 0;
   int device_ = -1;
-  int current_ = -1;  // whose context is current in driver calls
+  int current_ = -1;  // the device whose context is current in driver calls
 };
 
 // An address at which a device sees an allocation.
 class DeviceMapping {
  public:
-  // Maps all of `allocation` for kernels and copies of `device`. With kReadOnly a write by them is an illegal address,
-  // which is a sticky error. UNIMPLEMENTED: `device` is not the allocation's device and cannot reach it.
+  // Maps all of `allocation` for kernels and copies on `device`. If they write to a kReadOnly mapping, they fail with
+  // an illegal address, which is a sticky error. Returns UNIMPLEMENTED if `device` is not the allocation's device and
+  // cannot reach it.
   static absl::StatusOr<DeviceMapping> map(const Allocation& allocation, Access access, int device);
 
   DeviceMapping() = default;
@@ -87,7 +90,7 @@ class DeviceMapping {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
   std::uint64_t bytes() const { return bytes_; }
-  int device() const { return device_; }  // which maps it
+  int device() const { return device_; }  // the one that sees it here
 
  private:
   unsigned long long address_ = 0;  // CUdeviceptr

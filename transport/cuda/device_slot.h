@@ -13,8 +13,8 @@
 namespace bascule::inline v0::cuda {
 
 // Makes a slot of `bytes` bytes, mapped for `device` to read and write, with a descriptor that other processes can map.
-// `allocated` receives its size in whole granules, which those processes need. Returns the errors of
-// Allocation::make().
+// `allocated` receives the slot's size in whole granules, which those processes need in order to import it. Returns the
+// errors of Allocation::make().
 absl::StatusOr<SlotMemory> make_device_slot(const Device& device, std::uint64_t bytes, ForNetwork network,
                                             std::uint64_t* allocated = nullptr);
 

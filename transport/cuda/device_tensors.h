@@ -1,6 +1,6 @@
-// Tensors in device memory, of a program without LibTorch: a spec and the program's own pointer each. Each send reads
-// the pointers; slots=1 sets them to the tensors' new places in the slot. The tensors are contiguous, all on one
-// device, and written by one stream. ParameterMemory keeps the slot alive that they moved into.
+// For a program without LibTorch: tensors in device memory, each given as a spec and the address of the program's own
+// pointer to it. Each send reads the pointers; slots=1 sets them to the tensors' new places in the slot, which
+// ParameterMemory keeps alive. The tensors must be contiguous, all on one device, and written by one stream.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class DeviceParameters final : public Parameters {
   Stream stream() const override { return stream_; }
 
  private:
-  // Copies on the stream, and waits for it.
+  // Copies on the stream, and waits for the copies.
   absl::Status move(std::span<const Move> moves) override;
 
   int device_;

@@ -1,5 +1,6 @@
-// Driver functions that the runtime lacks, or whose errors the runtime would remember and thereby replace the user's
-// last error. They are looked up on first use. Nothing links libcuda, so programs run without a driver.
+// Driver functions that Bascule calls directly, either because the runtime lacks them, or because the runtime would
+// remember their errors and so replace the user's last error. They are looked up on first use. Nothing links libcuda,
+// so programs also run without a driver.
 #pragma once
 
 #include <cuda.h>
@@ -34,7 +35,8 @@ struct Driver {
   decltype(&::cuCtxGetDevice) context_device = nullptr;
 };
 
-// Every call returns the same. UNAVAILABLE: no driver, or one without these functions. Any thread.
+// Returns the functions, the same at every call, or UNAVAILABLE if there is no driver, or one that lacks any of them.
+// Any thread.
 absl::StatusOr<const Driver*> driver();
 
 }  // namespace bascule::inline v0::cuda

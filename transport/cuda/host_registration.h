@@ -1,8 +1,8 @@
-// HostRegistration: while it lives, a device copies from and to the host memory at full PCIe speed.
+// HostRegistration: while one exists for some host memory, a device copies from and to that memory at full PCIe speed.
 //
-// Registering takes about half a second per GiB the first time, and brings all pages into memory: do it when a worker
-// joins, not during a send. The mapping must outlive the registration. Mappings of files cannot be registered (EFAULT);
-// memfds can. Move-only; a moved-from one is empty. Any thread.
+// Registering takes about half a second per GiB the first time, and brings all pages into memory, so do it when a
+// worker joins, not during a send. The mapping must outlive the registration. Mappings of files cannot be registered
+// (EFAULT); memfds can. Move-only; a moved-from one is empty. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@ namespace bascule::inline v0::cuda {
 
 class HostRegistration {
  public:
-  // kReadOnly is for memory that is mapped read-only here: devices may read it, and a copy into it is refused.
-  // UNIMPLEMENTED: this device registers no read-only memory. FAILED_PRECONDITION: part of it is registered already.
+  // kReadOnly is for memory that is mapped read-only in this process: devices may read it, and a copy into it is
+  // refused. Returns UNIMPLEMENTED if this device cannot register read-only memory, and FAILED_PRECONDITION if part of
+  // `bytes` is registered already.
   static absl::StatusOr<HostRegistration> make(int device, std::span<const std::byte> bytes, Access access);
 
   HostRegistration() = default;

@@ -1,9 +1,10 @@
-// HostWindow with CUDA: memory of the host or of a peer GPU, for a device's copy engines.
+// The CUDA implementation of HostWindow: makes memory of the host or of a peer GPU reachable for a device's copy
+// engines.
 //
 //   registered, or a peer GPU's:  device ◀── copies of piece_bytes() ──▶ the memory itself
 //   otherwise:                    device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
 //
-// Threads: as the DeviceQueue that it belongs to.
+// Threads: the same rules as for the DeviceQueue that the window belongs to.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@
 
 namespace bascule::inline v0::cuda {
 
-// Buffers that the windows of one queue share if they cannot be registered; used in turn.
+// Pinned buffers, used in turn, that one queue's windows share if their memory cannot be registered.
 class PinnedBuffers {
  public:
   static constexpr std::uint64_t kBytes = std::uint64_t{8} << 20;  // per buffer
@@ -35,7 +36,7 @@ class PinnedBuffers {
 
   std::byte* at(std::uint64_t number) const { return memory_.as<std::byte>() + number % kCount * kBytes; }
   UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // after its last copy
-  void copy(const std::byte* from, std::byte* to, std::uint64_t bytes);          // by all threads
+  void copy(const std::byte* from, std::byte* to, std::uint64_t bytes);          // on all threads
   std::uint64_t next = 0;                                                        // the buffer to use next
 
  private:
@@ -54,7 +55,7 @@ struct Pieces {
 
 class CudaWindow final : public HostWindow {
  public:
-  // Makes `buffers` if they are needed and null.
+  // Makes `buffers` if they are null and the window needs them.
   static absl::StatusOr<std::shared_ptr<CudaWindow>> make(int device, std::span<const std::byte> bytes, int place,
                                                           Access access, std::shared_ptr<PinnedBuffers>& buffers);
   ~CudaWindow() override;
@@ -77,7 +78,7 @@ class CudaWindow final : public HostWindow {
   std::span<std::byte> bytes_;  // written only if it was opened for writing
   std::string how_;
   std::uint64_t piece_bytes_ = 0;
-  bool reached_ = false;  // directly by the copy engines
+  bool reached_ = false;  // the copy engines reach the memory directly
   std::optional<HostRegistration> registration_;
   std::vector<UniqueEvent> copied_;         // by piece, if registered
   std::shared_ptr<PinnedBuffers> buffers_;  // if not registered

@@ -1,5 +1,5 @@
-// Milestones: how far a stream has come with work that it got in pieces. Events are made when needed and reused. Like
-// UniqueEvent, it is used by one thread at a time.
+// Milestones: tells how far a stream has got with work that was queued in pieces. Events are made when needed and
+// reused. One thread at a time, as for UniqueEvent.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,10 @@ namespace bascule::inline v0::cuda {
 class Milestones {
  public:
   void restart() { given_ = met_ = 0; }
-  // Marks `end` bytes after the work queued on `stream` so far. `end` only grows, until restart().
+  // Records that `end` bytes are done once the device passes the work queued on `stream` so far. `end` only grows,
+  // until restart().
   absl::Status record(std::uint64_t end, const UniqueStream& stream);
-  // The last mark that the device has passed, or 0. Does not block.
+  // Returns the `end` of the last mark that the device has passed, or 0. Does not block.
   absl::StatusOr<std::uint64_t> passed();
 
  private:

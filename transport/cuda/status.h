@@ -1,10 +1,10 @@
-// CUDA's errors as absl::Status, with the call, the device and the source line; none is dropped.
+// Turns CUDA's errors into absl::Status, with the call, the device and the source line. No error is dropped.
 //
 //   BASCULE_CUDA(cudaStreamCreate(&stream));        // returns early with a Status
 //   status = cuda_status(plan.pack(...));           // from a kernel's CudaResult
 //
-// Any thread. Codes: RESOURCE_EXHAUSTED: out of memory; INVALID_ARGUMENT; UNAVAILABLE: no driver, no device, or a
-// device that is not ready; INTERNAL: a sticky error; UNKNOWN: any other.
+// Any thread. The codes are RESOURCE_EXHAUSTED for a lack of memory; INVALID_ARGUMENT; UNAVAILABLE for no driver, no
+// device, or a device that is not ready; INTERNAL for a sticky error; and UNKNOWN for any other.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@
 
 namespace bascule::inline v0::cuda {
 
-// OK, or "cudaMalloc(&p, n): out of memory (2, cudaErrorMemoryAllocation), asked for 4096 bytes on device 0, at
+// Returns OK, or "cudaMalloc(&p, n): out of memory (2, cudaErrorMemoryAllocation), asked for 4096 bytes on device 0, at
 // cuda_pack.cu:12".
 absl::Status cuda_status(const kernels::cuda::CudaResult& result);
 
 // Whether the error destroyed the process's context on that device: every later call there fails, and only a new
-// process helps. A worker that meets one is poisoned. cuda_status() sets the mark and annotate() keeps it.
+// process helps. A worker that meets such an error is poisoned. cuda_status() marks such statuses, and annotate() keeps
+// the mark.
 bool is_sticky(const absl::Status& status);
 
-// The sticky error for objects on `device` that were made before the process reset it (kernels/cuda_life.h).
+// Returns the sticky error for objects on `device` that were made before the process reset that device
+// (kernels/cuda_life.h).
 absl::Status was_reset(int device);
 
-// Returns the first error in a destructor, here or in kernels/, since the last call, with their number, or OK.
-// Destructors cannot return errors, so reports and logs take them from here.
+// Destructors, here and in kernels/, cannot return errors, so reports and logs take them from here. Returns the first
+// one since the last call, with the number of all, or OK.
 absl::Status take_kept_errors();
 
 }  // namespace bascule::inline v0::cuda

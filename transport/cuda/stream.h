@@ -1,5 +1,5 @@
-// Owners of streams and events, each with its device. Every call, also the destructor, makes that device current and
-// then restores the caller's device.
+// Owners of streams and events, each of which knows its device. Every call, including the destructor, makes that device
+// current and then restores the caller's device.
 //
 // Move-only; a moved-from object is empty, and may only be assigned to or destroyed. One thread at a time. Destruction
 // does not wait for enqueued work. Errors of destructors are kept (status.h).
@@ -20,10 +20,10 @@ using kernels::cuda::DeviceGuard;
 using kernels::cuda::DeviceLife;
 using kernels::cuda::Stream;
 
-// How long to wait if no caller gives a deadline, as in a destructor: longer than any of our copies or kernels takes
-// once it has begun, even on a busy device. Work that waits for a user's stream may take longer: its owner first waits
-// for that, with a deadline of the endpoint (Session::stop, Packer::finish). Only a hung device uses up all of it; its
-// memory is then abandoned until the process ends.
+// How long to wait for enqueued work if no caller gives a deadline, as in a destructor. This is longer than any of our
+// copies or kernels takes once it has begun, even on a busy device, so only a hung device uses up all of it; the memory
+// on that device is then abandoned until the process ends. Work that waits for a user's stream may take longer, so its
+// owner first waits for that stream, with a deadline of the endpoint (Session::stop, Packer::finish).
 inline constexpr absl::Duration kUnderWay = absl::Seconds(10);
 
 // A stream that does not wait for the default stream.
@@ -45,7 +45,7 @@ class UniqueStream {
   Stream get() const { return stream_; }
   int device() const { return life_.device(); }
 
-  // Blocks, polling, until the device has done all enqueued work. DEADLINE_EXCEEDED: not yet.
+  // Blocks, polling, until the device has done all enqueued work. Returns DEADLINE_EXCEEDED if it has not.
   absl::Status wait(Deadline deadline) const;
 
  private:
@@ -73,16 +73,17 @@ class UniqueEvent {
   int device() const { return life_.device(); }
 
   absl::Status alive() const;  // a sticky error if the device was reset since this was made
-  // Sets the point after all work enqueued on `stream`, a stream of this device. Does not block.
+  // Sets the point after all work enqueued so far on `stream`, which must be a stream of this device. Does not block.
   absl::Status record(Stream stream);
-  // Work enqueued later on `stream`, of any device, begins after the point. Does not block the host.
+  // Makes work that is enqueued later on `stream`, of any device, begin after the point. Does not block the host.
   absl::Status let_wait(Stream stream) const;
-  // Whether the device has passed the point; true if none was recorded. Does not block. Like wait(), returns a sticky
-  // error if the device was reset since the event was made.
+  // Whether the device has passed the point; true if none was recorded. Does not block. Both this and wait() return a
+  // sticky error if the device was reset since the event was made.
   absl::StatusOr<bool> passed() const;
-  // Blocks, polling, until it has. DEADLINE_EXCEEDED: not yet.
+  // Blocks, polling, until the device has passed the point. Returns DEADLINE_EXCEEDED if it has not.
   absl::Status wait(Deadline deadline) const;
-  // From `earlier`'s point to this one's; both with timing, both passed.
+  // Returns the time from `earlier`'s point to this one's. Both events must have been made with kOn, and both points
+  // passed.
   absl::StatusOr<absl::Duration> since(const UniqueEvent& earlier) const;
 
  private:

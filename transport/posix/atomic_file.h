@@ -1,5 +1,5 @@
-// AtomicFile: a file that is written whole or not at all. All files that Bascule replaces are replaced this way.
-// Blocks, works from any thread and keeps no state. Errors name the file and the system's error.
+// AtomicFile: a file that appears whole or not at all. Bascule replaces all its files this way. Calls block, work from
+// any thread, and keep no global state. Errors name the file and the system's error.
 #pragma once
 
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 
 namespace bascule::inline v0 {
 
-// A file under a temporary name beside `path`, which publish() or commit() renames; without either the destructor
-// removes it. Move-only; a moved-from object holds nothing and may only be destroyed.
+// A file under a temporary name beside `path`. publish() or commit() renames it to `path`; if neither was called, the
+// destructor removes it. Move-only; a moved-from object holds nothing and may only be destroyed.
 class AtomicFile {
  public:
   // The temporary name is `path` with `suffix` appended; by default ".tmp-PID", so that processes do not collide. A
@@ -29,13 +29,14 @@ class AtomicFile {
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
 
-  // Allocates room for so many more bytes, if the file system can.
+  // Allocates room for `bytes` more bytes, if the file system can.
   void reserve(std::size_t bytes);
   absl::Status append(std::span<const std::byte> bytes);
   absl::Status append(std::string_view text);
 
-  // Replaces whatever `path` named: an open finds the old or the new file, whole. It is not yet on the disk: that takes
-  // fsync() of the returned descriptor, which is the new file, and sync_folder().
+  // Replaces whatever `path` named, so that opening `path` finds either the old or the new file, whole. The new file is
+  // not yet on the disk; to get it there, fsync() the returned descriptor, which is the new file's, and call
+  // sync_folder().
   absl::StatusOr<UniqueFd> publish();
   // Like publish(), and returns once the file is on the disk.
   absl::Status commit();
@@ -48,12 +49,12 @@ class AtomicFile {
 };
 
 // Replaces whatever `path` named with a file that holds `text` (0600), like AtomicFile::publish(). Keep the returned
-// descriptor, and close it on another thread once the file was replaced: closing a replaced file may wait for the disk.
-// `folder_fd` as in AtomicFile::create().
+// descriptor until the file is replaced again, and then close it on another thread, because closing a replaced file may
+// wait for the disk. `folder_fd` as in AtomicFile::create().
 absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text,
                                       int folder_fd = AT_FDCWD);
 
-// Writes `text` as the whole of `path`, on the disk.
+// Replaces `path` with a file that holds `text`, and returns once it is on the disk.
 absl::Status write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace bascule::inline v0

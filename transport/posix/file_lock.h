@@ -1,6 +1,6 @@
-// Locks on a whole file that belong to an open file description (F_OFD_SETLK): they end when its last descriptor is
-// closed, also when the process dies, and two descriptions exclude each other even within one process. A descriptor
-// that was duplicated or passed on shares its lock.
+// Locks on a whole file, each owned by an open file description (F_OFD_SETLK). A lock ends when the description's last
+// descriptor is closed, including by the death of the process. Two descriptions exclude each other even within one
+// process, while descriptors that were duplicated or passed on share one lock.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -10,12 +10,13 @@ namespace bascule::inline v0 {
 
 enum class FileLock {
   kShared,     // many at a time; the descriptor must be readable
-  kExclusive,  // only one, and none shared; the descriptor must be writable
+  kExclusive,  // one at a time, and no shared ones; the descriptor must be writable
 };
 
-// Takes the lock, replacing one that this description already has. Returns false if another description holds it.
+// Takes the lock, replacing any that this description already has. Returns false if another description's lock is in
+// the way.
 absl::StatusOr<bool> try_lock(int fd, FileLock lock);
-// Retries until `deadline`, at most a millisecond apart.
+// Retries try_lock() until `deadline`, with pauses of at most a millisecond.
 absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline);
 void unlock(int fd);
 

@@ -1,7 +1,7 @@
-// Descriptors that end with this process. A forked child that does not exec shares every open file of its parent: a
+// Descriptors that end with this process. A forked child that does not exec shares every open file of its parent, so a
 // lock, a listening socket or a connection would outlive a killed parent. For each descriptor that is kept here, such a
-// child gets an inert descriptor under the same number instead, so it may close its parent's objects without harm.
-// fork() does that (pthread_atfork); a raw clone() or _Fork() does not.
+// child instead gets an inert descriptor under the same number, so that it may close its parent's objects without harm.
+// fork() arranges this (by pthread_atfork); a raw clone() or _Fork() does not.
 //
 // Any thread. A process has one table of kept descriptors.
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace bascule::inline v0 {
 
-// While it lives, no fork of this process begins, so each child has a descriptor either opened and kept, or not at all.
-// Held only for system calls that do not wait, and never while user code runs.
+// While a guard exists, no fork of this process begins. Open and keep a descriptor under one guard, so that no child is
+// forked between the two. Hold a guard only for system calls that do not wait, and never while user code runs.
 class ForkGuard {
  public:
   ForkGuard();
@@ -23,7 +23,7 @@ class ForkGuard {
   ForkGuard(const ForkGuard&) = delete;
   ForkGuard& operator=(const ForkGuard&) = delete;
 
-  void keep(int fd);     // starting now; -1: does nothing
+  void keep(int fd);     // -1: does nothing
   void give_up(int fd);  // call it before close(): the number may soon stand for another file
 };
 
@@ -35,7 +35,7 @@ class ProcessFd {
   ProcessFd(ProcessFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ProcessFd& operator=(ProcessFd&& other) noexcept;
   ~ProcessFd() { reset(); }
-  // Owns the descriptor that `open` returns; no child has it, however early it is forked.
+  // Makes an owner of the descriptor that `open` returns. No child gets it, however early the fork.
   template <typename Open>
   static ProcessFd make(Open open) {
     ProcessFd made;
@@ -52,7 +52,7 @@ class ProcessFd {
   int fd_ = -1;
 };
 
-// Borrowed.
+// The numbers of `descriptors`, which still own them.
 inline std::vector<int> numbers_of(std::span<const ProcessFd> descriptors) {
   std::vector<int> numbers;
   for (const ProcessFd& descriptor : descriptors) numbers.push_back(descriptor.get());

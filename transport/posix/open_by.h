@@ -1,4 +1,4 @@
-// Which processes have a file open, as /proc shows it to this user: for error texts.
+// Finds the processes that have a file open, as far as /proc shows them to this user. For error texts.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ struct Process {
   std::string name;  // the program's, as ps shows it
 };
 
-// The other processes that have the file of `fd` open, under any name, by rising pid. Reads all of /proc.
+// Returns the other processes that have the file of `fd` open, under any name, by rising pid. Reads all of /proc.
 std::vector<Process> others_with_open(int fd);
 
 }  // namespace bascule::inline v0

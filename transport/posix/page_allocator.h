@@ -1,5 +1,5 @@
-// PageAllocator: large buffers in separate pages, which return to the system with them. On the heap, the memory of a
-// thousand simultaneous greetings would stay with the process.
+// PageAllocator: gives each large buffer its own pages, and returns them to the system when the buffer is freed. On the
+// heap, the memory of a thousand simultaneous greetings would stay with the process.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 namespace bascule::inline v0 {
 
-// For bytes and similar types. Elements that resize() adds are not initialised.
+// For trivial types such as bytes. Elements that resize() adds are not initialised.
 template <typename T>
 class PageAllocator {
  public:

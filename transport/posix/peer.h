@@ -1,4 +1,4 @@
-// The process and the user at the other end of a socket.
+// Finds out who is at the other end of a socket: the user, or the address.
 #pragma once
 
 #include <sys/types.h>
@@ -9,11 +9,11 @@
 
 namespace bascule::inline v0 {
 
-// PERMISSION_DENIED unless the process at the other end of the Unix socket `socket` runs as `expected`; the text names
-// both.
+// Returns PERMISSION_DENIED unless the process at the other end of the Unix socket `socket` runs as the user
+// `expected`; the text names both users.
 absl::Status check_peer(int socket, uid_t expected);
 
-// The address at the other end of a TCP socket, as "10.0.0.7:41234", for texts.
+// Returns the address at the other end of a TCP socket, such as "10.0.0.7:41234", for texts.
 std::string address_of_peer(int socket);
 
 }  // namespace bascule::inline v0

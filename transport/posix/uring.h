@@ -1,8 +1,8 @@
 // Uring: a ring of liburing with the few operations that Bascule needs. One thread at a time.
 //
 // Operations are queued, then submitted by submit() or wait(). Each completes once, in any order, with the tag that it
-// was given: negative results are errno, and a read may be short. Descriptors and buffers must stay valid until then;
-// the destructor waits for operations under way.
+// was given. A negative result is minus errno, and a read may be short. Descriptors and buffers must stay valid until
+// then; the destructor waits for operations under way.
 #pragma once
 
 #include <sys/uio.h>
@@ -25,16 +25,17 @@ namespace bascule::inline v0 {
 
 class Uring {
  public:
-  // UNAVAILABLE: the system has no io_uring, or a container forbids it; callers then use plain calls.
+  // Returns UNAVAILABLE if the system has no io_uring, or a container forbids it; callers then use plain calls.
   static absl::StatusOr<Uring> make(unsigned entries);
   Uring(Uring&&) noexcept;
   Uring& operator=(Uring&&) noexcept;
   ~Uring();
 
-  // Whether the system pinned `buffers` for read_registered(); the limit on locked memory may forbid it.
+  // Asks the system to pin `buffers` for read_registered(). Returns false if it refuses, as the limit on locked memory
+  // may make it do.
   bool register_buffers(std::span<const iovec> buffers);
 
-  // At most `entries` may be queued and under way.
+  // At most `entries` operations may be queued or under way at a time.
   void read(int fd, std::span<std::byte> into, std::uint64_t offset, std::uint64_t tag);
   void read_registered(int fd, std::span<std::byte> into, std::uint64_t offset, unsigned buffer, std::uint64_t tag);
   void start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes, std::uint64_t tag);  // sync_file_range
@@ -46,9 +47,9 @@ class Uring {
     std::uint64_t tag = 0;
     int result = 0;
   };
-  // Submits, and waits for the next completion. Returns nullopt at the deadline.
+  // Submits what is queued, and blocks until the next completion. Returns nullopt at the deadline.
   absl::StatusOr<std::optional<Completion>> wait(Deadline deadline);
-  unsigned under_way() const { return under_way_; }  // queued or submitted, and not complete
+  unsigned under_way() const { return under_way_; }  // operations queued or submitted, and not complete
 
  private:
   struct Close {

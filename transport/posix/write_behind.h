@@ -1,5 +1,5 @@
-// WriteBehind: brings a file to the disk chunk by chunk while it is still being written, and then waits until all of it
-// is there. It uses io_uring or, if the system refuses that, plain calls. One thread at a time.
+// WriteBehind: starts to bring a file to the disk chunk by chunk while the file is still being written, and at the end
+// waits until all of it is there. It uses io_uring or, if the system refuses that, plain calls. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,10 @@ class WriteBehind {
 
   // A file is about to be written from its beginning.
   void begin(int fd);
-  // Its first `bytes` are written: starts writing the whole chunks among them to the disk. Does not wait for the disk.
+  // The file's first `bytes` are written: starts to bring the whole chunks among them to the disk. Does not wait for
+  // the disk.
   void reached(std::uint64_t bytes);
-  // All of it is written: returns once it is on the disk. DEADLINE_EXCEEDED: not yet.
+  // The whole file is written: blocks until it is on the disk. Returns DEADLINE_EXCEEDED if it is not there yet.
   absl::Status finish(Deadline deadline);
 
  private:

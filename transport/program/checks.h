@@ -1,4 +1,4 @@
-// Checks of parsed values that may make no sense; each error names the flag, the value and acceptable ones.
+// Checks that parsed flags have values that make sense. Each error names the flag, its value and acceptable ones.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,9 @@
 
 namespace bascule::inline v0 {
 
-// Turns `status`, about the file, folder or text that a flag gave, into the flag's error: "--model=/x: no such folder;
-// ADVICE". Errors caused by the value become INVALID_ARGUMENT; others (no memory, a failing disk) keep their code.
+// Turns `status`, an error about the file, folder or text that a flag names, into an error of the flag: "--model=/x: no
+// such folder; ADVICE". Errors caused by the value become INVALID_ARGUMENT; others (no memory, a failing disk) keep
+// their code.
 inline absl::Status of_flag(const absl::Status& status, std::string_view flag, std::string_view value,
                             std::string_view advice) {
   if (status.ok()) return status;
@@ -33,7 +34,7 @@ inline absl::Status of_flag(const absl::Status& status, std::string_view flag, s
   }
 }
 
-// Collects the first refusal: `FlagChecks checks; checks.at_least("n", n, 1); return checks.status();`
+// Keeps the first error: `FlagChecks checks; checks.at_least("n", n, 1); return checks.status();`
 class FlagChecks {
  public:
   // Also refuses infinities and NaN.
@@ -74,7 +75,7 @@ class FlagChecks {
     return that(!value.empty(), flag, "", "give ", what, ", as --", flag, "=", example);
   }
 
-  // `advice`, which is streamed together, says what would make sense.
+  // The parts of `advice`, streamed one after the other, say what would make sense.
   template <typename T, typename... Advice>
   FlagChecks& that(bool makes_sense, std::string_view flag, const T& value, const Advice&... advice) {
     if (makes_sense || !status_.ok()) return *this;

@@ -1,4 +1,4 @@
-// The file of --config: one JSON object from flag names to values, or to objects of them.
+// Reads the file of --config: one JSON object that maps flag names to values, and programs' names to objects of flags.
 #pragma once
 
 #include <string>
@@ -14,18 +14,19 @@ struct ConfigEntry {
   std::string json;  // the value as JSON text
 };
 
-// The entries of `file`. Errors name the file: missing, larger than 1 MiB, not JSON (with the place), not an object.
+// Returns the entries of `file`. Returns an error, which names the file, if it is missing, larger than 1 MiB, not JSON
+// (the text says where) or not an object.
 absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& file);
 
-// The entries of an entry that is an object of flags, such as "engine" in {"model": "m", "engine": {"max-batch": 64}}.
-// INVALID_ARGUMENT: it is not an object.
+// Returns the entries of a section, which is an object of flags, such as "engine" in {"model": "m", "engine":
+// {"max-batch": 64}}; or INVALID_ARGUMENT if `section` is not an object.
 absl::StatusOr<std::vector<ConfigEntry>> entries_of(const ConfigEntry& section);
 
-// The text from which `flag` parses this value. INVALID_ARGUMENT: the JSON type does not fit the flag's: a string is
-// not a number here, and 1 is not a bool.
+// Returns the text from which `flag` parses this value, or INVALID_ARGUMENT if the JSON type does not fit the flag's. A
+// number may not be given as a string, nor a bool as 1.
 absl::StatusOr<std::string> flag_value(const absl::CommandLineFlag& flag, const ConfigEntry& entry);
 
-// "INTEGER", "NUMBER", "BOOL", "SIZE", "DURATION", "LIST" or "TEXT".
+// The flag's type, for people: "INTEGER", "NUMBER", "BOOL", "SIZE", "DURATION", "LIST" or "TEXT".
 const char* type_name(const absl::CommandLineFlag& flag);
 
 }  // namespace bascule::inline v0

@@ -1,6 +1,5 @@
-// Where flags come from besides the command line: config files, and the environment of programs that share them.
-//
-// A companion's flag is not an error here.
+// Where flags come from besides the command line: config files and environment variables. Several programs may share
+// both, so each accepts the flags of its companions, and leaves them to these.
 #pragma once
 
 #include <string>
@@ -14,29 +13,29 @@ namespace bascule::inline v0 {
 
 // Another program that shares config files and environment with this one.
 struct Companion {
-  std::string section;             // its object in a config file: "engine"
+  std::string section;             // the name of its object in a config file: "engine"
   std::vector<std::string> flags;  // all of them: "max-batch"
 };
 
 struct ProgramInfo {
   std::string name = {};                   // "bascule-engine"
   std::string summary = {};                // what it does, in a few lines; --help prints it above the flags
-  std::string section = {};                // its own object in a config file: "train"
+  std::string section = {};                // the name of its object in a config file: "train"
   std::vector<Companion> companions = {};  // if empty, it shares no config file and reads no environment
 };
 
 // The variable that names a config file.
 inline constexpr const char* kConfigVariable = "BASCULE_CONFIG";
 
-// "BASCULE_MAX_TOKENS" of "max-tokens".
+// The environment variable of a flag: "BASCULE_MAX_TOKENS" for "max-tokens".
 std::string variable_of(std::string_view flag);
 
-// Sets the flags that `file` holds for `program`. INVALID_ARGUMENT names the file and the flag: unknown to all programs
-// (with the nearest), ill-typed, or in another program's object.
+// Sets the flags that `file` holds for `program`. Returns INVALID_ARGUMENT, naming the file and the flag, if a flag is
+// unknown to all programs (the text suggests the nearest), ill-typed, or in another program's object.
 absl::Status apply_config_file(const std::string& file, const ProgramInfo& program);
 
 // Sets the flags whose variables are set and not empty. Returns a warning for each BASCULE_… variable that nothing
-// reads. INVALID_ARGUMENT names a variable whose value does not have its flag's type.
+// reads. Returns INVALID_ARGUMENT, naming the variable, if a value does not have its flag's type.
 absl::StatusOr<std::vector<std::string>> apply_environment(const ProgramInfo& program);
 
 }  // namespace bascule::inline v0

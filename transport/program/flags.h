@@ -1,12 +1,12 @@
 // Parses the programs' command lines. Flags are ABSL_FLAGs of the program's own sources, found by reflection.
 //
 // Abseil's own parser ends the process on an error, exits with 1 on --help and does not read JSON; this one returns
-// values. On the command line a flag is --name=value or --name value, and a bool is --name or --no-name. Dashes join
-// the words of a name; the underscores of the C++ name also work. The last one wins. No thread may read flags
-// meanwhile.
+// errors and reads JSON. On the command line a flag is --name=value or --name value, and a bool is --name or --no-name.
+// The words of a flag's name are joined by dashes; the underscores of the C++ name also work. If a flag is given twice,
+// the last one wins. No thread may read flags while they are parsed.
 //
-// Programs that are used together share one config file and one set of environment variables, and each takes its own
-// flags from there. The command line overrides the environment, which overrides config files.
+// Programs that are used together share one config file and one set of environment variables, and each program takes
+// its own flags from them. The command line overrides the environment, which overrides config files.
 #pragma once
 
 #include <span>
@@ -21,19 +21,19 @@
 namespace bascule::inline v0 {
 
 struct ParsedFlags {
-  bool help = false;                           // --help was given, and no flag was set
+  bool help = false;                           // --help was given; no flag was set
   std::vector<std::string> config_files = {};  // the files that were read, in order
   std::vector<std::string> warnings = {};      // about environment variables that nothing reads
 };
 
-// Sets the flags. The files of BASCULE_CONFIG and `--config FILE` come first: one JSON object from flag names to
-// values, with a list for a flag that takes commas. A program's section, an object of flags for that program only,
-// overrides the flags beside it. Variables come next, BASCULE_MAX_TOKENS for --max-tokens, then the command line.
-// INVALID_ARGUMENT reports a flag that is unknown (with the nearest known one), ill-typed or without a value, and words
-// that are not flags.
+// Sets the flags, in three steps. First come the files of BASCULE_CONFIG and `--config FILE`: each is one JSON object
+// that maps flag names to values, with a list for a flag that takes commas. In it a program's section, an object of
+// flags for that program only, overrides the flags beside it. Then come environment variables, such as
+// BASCULE_MAX_TOKENS for --max-tokens, and last the command line. Returns INVALID_ARGUMENT for a flag that is unknown
+// (the text suggests the nearest known one), ill-typed or without a value, and for words that are not flags.
 absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments, const ProgramInfo& program = {});
 
-// Every flag with its help and default, in alphabetical order.
+// Returns every flag with its help and default, in alphabetical order.
 std::string help_text(const ProgramInfo& program);
 
 // For main(): like parse_flags(), but --help prints the text and exits with 0, an error exits through refuse(), and

@@ -10,7 +10,8 @@
 
 namespace bascule::inline v0 {
 
-// "; did you mean PREFIXword?" with the word of `known` nearest to `word`, or nothing if none is near.
+// Returns "; did you mean PREFIXword?" with the word in `known` that is nearest to `word`, or an empty text if none is
+// near.
 inline std::string did_you_mean(std::string_view word, std::span<const std::string> known,
                                 std::string_view prefix = "") {
   const std::string_view best = nearest(word, std::vector<std::string_view>(known.begin(), known.end()));

@@ -9,15 +9,16 @@
 namespace bascule::inline v0 {
 
 // Writes all of `text` to stdout, unbuffered. Blocks as a write does; one call at a time. Also returns OK if the reader
-// has gone (`| head` that has read enough, a closed terminal) and does not need the rest. Any other error has the
-// system's text: "write to stdout: No space left on device".
+// has gone (a `| head` that has read enough, or a closed terminal), since no one needs the rest. Any other error has
+// the system's text: "write to stdout: No space left on device".
 absl::Status print(std::string_view text);
 
-// Writes `text` to the file that a user named: replaces a regular file atomically, on the disk; writes to a device or a
-// pipe as it is. Errors name the file and the system's error.
+// Writes `text` to the file that a user named. A regular file is replaced atomically, and is on the disk when this
+// returns; a device or a pipe is written directly. Errors name the file and the system's error.
 absl::Status write_output(const std::filesystem::path& file, std::string_view text);
 
-// Returns OK if write_output() would find a writable folder: for programs that work long before they write.
+// Returns OK if write_output() would find a writable folder. Programs that work long before they write call this at
+// their start.
 absl::Status check_output(const std::filesystem::path& file);
 
 // Prints `text` as a program's last output and returns its exit status: `status`, or 1 if printing failed, with the

@@ -1,4 +1,4 @@
-// This program's flags, found by reflection, which the command line, the environment and config files set.
+// Finds and sets this program's flags, by reflection, for the command line, the environment and config files.
 //
 // Threads: none may read flags while they are being set.
 #pragma once
@@ -13,19 +13,20 @@
 
 namespace bascule::inline v0 {
 
-// worker_threads in the source, worker-threads to people.
+// A flag's name as people see it: "worker-threads" for worker_threads in the source.
 std::string shown_name(std::string_view flag);
 
-// By shown name, without Abseil's own flags.
+// All flags of the program by their shown names, without Abseil's own flags.
 std::map<std::string, absl::CommandLineFlag*, std::less<>> own_flags();
 
-// `name` has dashes or underscores. INVALID_ARGUMENT names the nearest known flag.
+// Finds a flag by `name`, with dashes or underscores. If there is none, returns INVALID_ARGUMENT, which names the
+// nearest known flag.
 absl::StatusOr<absl::CommandLineFlag*> find_flag(std::string_view name);
 
-// INVALID_ARGUMENT: the value does not have the flag's type.
+// Returns INVALID_ARGUMENT if the value does not have the flag's type.
 absl::Status set_flag(absl::CommandLineFlag& flag, const std::string& value);
 
-// "--threads=8": with the default, or the name of its type.
+// Returns an example such as "--threads=8", with the flag's default or else a value that fits its type.
 std::string example_of(const absl::CommandLineFlag& flag);
 
 }  // namespace bascule::inline v0

@@ -5,12 +5,12 @@
 
 namespace bascule::inline v0 {
 
-// To be called first in main(): a write to a pipe without a reader, or beyond the file size limit (`ulimit -f`), then
+// Call it first in main(). After it, a write to a pipe without a reader, or beyond the file size limit (`ulimit -f`),
 // returns an error instead of ending the process.
 void let_writes_fail();
 
-// The signals that end this program, without those ignored at its start, such as SIGHUP under `nohup` and SIGINT after
-// a shell's `&`.
+// Returns the signals that end this program, without those that it ignores, such as SIGHUP under `nohup` and SIGINT
+// after a shell's `&`.
 std::vector<int> stop_signals();
 
 }  // namespace bascule::inline v0
