@@ -30,7 +30,7 @@ class CacheAttention final : public Attention {
   CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device);
 
   void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
-  void clear();  // zeros: padding reads whatever a block holds, and zero times any weight is no NaN
+  void clear();  // writes zeros: padding reads any block, and a NaN there would stay a NaN at weight 0
 
   // Prepares the next calls of attend(): keys and values of `rows` go to their sequences' blocks.
   FlatBatch lay_out(std::span<const Row> rows);

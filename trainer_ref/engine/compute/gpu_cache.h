@@ -21,7 +21,7 @@ class GpuCache {
   ops::PagedCache layer(std::int64_t layer) const;
   void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
   void clear();  // zeros
-  // The block after the pool's: rows that only pad write there.
+  // The block after the pool's last one. Rows that are only padding write there.
   std::int64_t spare_block() const { return keys_.size(1) - 1; }
 
  private:

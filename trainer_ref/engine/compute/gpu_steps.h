@@ -1,6 +1,6 @@
-// Steps on a GPU by few kernels: the paged forward pass, and tokens drawn where the logits lie. The host uploads a few
-// numbers per row and gets a few bytes back. Steps are replayed as graphs, except long ones, whose launches overlap
-// their work, and steps that score prompts.
+// Computes steps on a GPU with few kernels: the paged forward pass, and the drawing of tokens on the device. The host
+// uploads a few numbers per row and gets a few bytes back. Steps are replayed as graphs, except long ones, whose
+// launches overlap their work, and steps that score prompts.
 //
 // Two steps may be in progress, one after the other, so the host's buffers exist twice.
 #pragma once

@@ -21,13 +21,13 @@
 
 namespace bascule::ref {
 
-// The result of a commit. `why_unusable` is the error of taking the flip's weights into use. A flip may be poisoned
-// before the status reports it.
+// Returns what a commit serves. `why_unusable` is the error, if any, that the engine had when it bound the flip's
+// weights. A flip may be poisoned before the status reports it.
 Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Status& why_unusable);
 
 class ServedWeights {
  public:
-  // Version 0, forever. Blocks while it reads the weights and copies them to the place.
+  // Serves version 0, forever. Blocks while it reads the weights and copies them to the place.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(const std::filesystem::path& folder,
                                                                         const ModelConfig& config, DType dtype,
                                                                         const Place& place = {});
@@ -42,7 +42,8 @@ class ServedWeights {
     std::function<void(std::string_view)> log;
     Place place{};
   };
-  // Returns at once, sender or not. commit(), with the place's stream current, reports when something can be served.
+  // Returns at once, whether or not there is a sender. commit() reports when something can be served; call it with the
+  // place's stream current.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_sender(const ModelConfig& config, DType dtype,
                                                                     SenderOptions options);
 

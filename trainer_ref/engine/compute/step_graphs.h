@@ -1,7 +1,7 @@
 // Steps as CUDA graphs: one launch per step, whatever the model's depth.
 //
 // A shape's graph is recorded when the shape occurs for the second time: recording costs as much as some steps, and
-// many mixtures of prompts occur only once. The weights' addresses are part of it, so each slot has its own graphs; a
+// many mixtures of prompts occur only once. A graph contains the weights' addresses, so each slot has its own graphs; a
 // flip between live slots records nothing. One thread, with the place's stream current.
 #pragma once
 
@@ -20,15 +20,15 @@ namespace bascule::ref {
 
 class StepGraphs {
  public:
-  // Known shapes, over all slots; another one replaces the least recently run. 9 row counts up to 256 times 12 contexts
-  // up to 32,768 tokens for each of two slots fit, and as many with prompts.
+  // The most shapes that are known, over all slots; a further one replaces the least recently run. Two slots fit with 9
+  // row counts (up to 256) times 12 contexts (up to 32,768 tokens) each, and as many shapes with prompts.
   static constexpr std::size_t kMost = 512;
 
-  // `recorder` outlives the graphs. If a graph cannot be recorded, `log` gets the reason and recording ends.
+  // `recorder` must outlive the graphs. If a graph cannot be recorded, `log` gets the reason and recording ends.
   StepGraphs(GraphRecorder& recorder, std::function<void(std::string_view)> log)
       : recorder_(recorder), log_(std::move(log)) {}
 
-  // Does what `compute` would do. `compute` reads and writes the same places for the same shape and decoder.
+  // Does what `compute` would do. For the same shape and decoder, `compute` must read and write the same places.
   void run(const std::shared_ptr<const Decoder>& decoder, const StepShape& shape, const std::function<void()>& compute);
 
   GraphCounts counts() const { return counts_; }

@@ -44,13 +44,13 @@ class StepNumbers {
   // next power of two.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
 
-  // Room for steps of up to `bytes`. A larger step makes more room, which changes addresses.
+  // Allocates room for steps of up to `bytes`. A larger step allocates again, which changes addresses.
   StepNumbers(at::Device device, std::int64_t bytes);
   static std::int64_t bytes_of(const StepShape& shape);
 
   // Lays `rows` out in `shape`, which has room for them, and copies all to the device, after the current stream's work.
-  // The step before the last must be over. Padding writes to `spare_block`. `draws_before`: the first draw of each row
-  // of the last step.
+  // The step before the last must be over, because two host buffers take turns. Padding writes to `spare_block`.
+  // `draws_before`: the first draw of each row of the last step.
   void upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
               std::int64_t spare_block);
 

@@ -23,16 +23,16 @@ struct StepsOptions {
   GraphRecorder* recorder = nullptr;                 // outlives the steps; none: no graphs
   std::int64_t most_rows = 0;                        // of a step, siblings that draw with their lead included
   std::int64_t most_blocks = 0;                      // of a row
-  std::size_t scored_logits = std::size_t{1} << 23;  // of a prompt whose tokens are scored, at a time: 32 MiB
+  std::size_t scored_logits = std::size_t{1} << 23;  // made at a time to score a prompt: 32 MiB
   std::function<void(std::string_view)> log = [](std::string_view) {};
 };
 
 class Steps {
  public:
   virtual ~Steps() = default;
-  // As Runner::start(). LibTorch's exceptions pass through; a step that could not be started is not finished.
+  // As Runner::start(). LibTorch's exceptions pass through; after one, do not call finish() for this step.
   virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
-  // Finishes the oldest step that was started: an output for each row.
+  // Finishes the oldest step that was started, and returns an output for each row.
   virtual std::vector<RowOutput> finish() = 0;
   virtual bool runs_ahead() const { return false; }
   // Fills the cache with zeros after a failed step, so that no NaN stays there.

@@ -22,7 +22,7 @@ struct RunnerOptions {
   std::unique_ptr<GraphRecorder> recorder{};
   std::int64_t most_rows = 256;                      // of a step, siblings that draw with their lead included
   std::int64_t most_blocks = 256;                    // of a row
-  std::size_t scored_logits = std::size_t{1} << 23;  // of a prompt whose tokens are scored, at a time: 32 MiB
+  std::size_t scored_logits = std::size_t{1} << 23;  // made at a time to score a prompt: 32 MiB
   std::function<void(std::string_view)> log = [](std::string_view) {};
 };
 

@@ -18,13 +18,14 @@ std::string dumped(const nlohmann::json& value);
 std::string models_json(const ModelCard& card);
 std::string one_model_json(const ModelCard& card);
 
-// vLLM's: {"count", "max_model_len", "tokens", "token_strs"}, and {"prompt"}.
+// In vLLM's form: {"count", "max_model_len", "tokens", "token_strs"}, and {"prompt"}.
 std::string tokenize_json(const TokenizeRequest& request, const ModelCard& card);
 std::string detokenize_json(const DetokenizeRequest& request, const ModelCard& card);
 // The tokens that begin and end a text, as the tokenizer writes them; null if there is none. Needs a tokenizer.
 std::string tokenizer_info_json(const ModelCard& card);
 
-// Names of fields for a header: "a, b", at most 16 of at most 40 bytes, all but letters, digits and "_-." as %XX.
+// Writes names of fields for a header, as "a, b": at most 16 names, each of at most 40 bytes. Characters other than
+// letters, digits and "_-." become %XX.
 std::string header_list(std::span<const std::string> names);
 
 // `state` is "serving", "joining" (no version yet), "failed", "sleeping" or "draining".

@@ -43,7 +43,7 @@ struct ApiRequest {
 };
 
 // INVALID_ARGUMENT says which field, what was found and what is expected. NOT_FOUND: the request names another model.
-// `seed` is used if the request has none. Encoding takes time in the length of the texts.
+// `seed` is used if the request has none. Encoding takes time in proportion to the texts.
 absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
 absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed);
 

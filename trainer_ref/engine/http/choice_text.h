@@ -20,7 +20,7 @@ class ChoiceText {
  public:
   ChoiceText(const AnswerOptions& options, const ModelCard& card);
 
-  // Returns the text that is certain with this token: whole characters, none of which a stop string may begin with.
+  // Returns the text that this token makes certain: whole characters at which no stop string can begin any more.
   std::string push(std::int64_t token);
   // For a token of the prompt, which no stop string ends.
   std::string push_prompt(std::int64_t token);

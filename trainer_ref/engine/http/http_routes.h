@@ -23,7 +23,7 @@ namespace bascule::ref {
 // A request's result: an answer to be written, or none if the route has written it itself or the client is gone.
 struct Routed {
   std::optional<HttpAnswer> answer;
-  bool goes_on = true;  // the connection, after the answer
+  bool goes_on = true;  // the connection stays open after the answer
 };
 
 class HttpRoutes {
@@ -34,7 +34,7 @@ class HttpRoutes {
   void drain() { draining_ = true; }  // work is refused afterwards, and /health says so
   bool draining() const { return draining_; }
 
-  // Whether this is a request of monitoring, which is answered even if the server is full.
+  // Whether the request comes from monitoring, which is answered even if the server is full.
   static bool for_watchers(const HttpHeader& header);
   // The refusal for a client without the key.
   std::optional<HttpAnswer> deny(const HttpHeader& header) const;

@@ -1,4 +1,4 @@
-// Log-probabilities as clients read them: OpenAI's two forms, and vLLM's of prompts.
+// Log-probabilities as clients read them: in OpenAI's two forms and, for prompts, in vLLM's.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ class LogprobLists {
 // /v1/chat/completions: an element of "content".
 nlohmann::json chat_logprob(const Sample& sample, const AnswerOptions& options, const ModelCard& card);
 
-// A list as long as the prompt: null, then for each token an object by ids, with itself and the likeliest ones.
+// Returns a list as long as the prompt: null for its first token, then for each token an object with this token and the
+// likeliest ones, by id.
 nlohmann::json prompt_logprobs(std::span<const std::int64_t> prompt, const PromptScores& scores,
                                const AnswerOptions& options, const ModelCard& card);
 

@@ -18,7 +18,7 @@ class StopStrings {
   StopStrings(std::shared_ptr<const std::vector<std::string>> strings, bool included)
       : strings_(std::move(strings)), included_(included) {}
 
-  // Returns the text that is certain with `more`: all but an end that a stop string may begin with. Empty once a stop
+  // Returns the text that `more` makes certain: all but an end with which a stop string may begin. Empty once a stop
   // string was found.
   std::string push(std::string_view more);
   std::string finish();  // the rest, once nothing follows

@@ -1,9 +1,9 @@
 // The bookkeeping of the paged cache: which blocks are used, by how many sequences, and which hold a prefix
 // that a later sequence can use again. It knows nothing of keys and values. One thread.
 //
-// A block is free, held (by one sequence or more), or kept: held by none, but its prefix may be found until
-// the block is needed. A prefix is named by its parent and its own 16 tokens, compared in full: no hash can
-// mistake one for another.
+// A block is free, held (by one sequence or more), or kept: no sequence holds it, but its prefix can be found until the
+// block is needed. A prefix is identified by its parent and its own 16 tokens. They are compared in full, so two
+// prefixes with equal hashes are not confused.
 #pragma once
 
 #include <array>
@@ -40,12 +40,14 @@ class BlockPool {
     BlockId block;
     PrefixId prefix;
   };
-  // The block that holds `tokens` (kBlockTokens of them) after `parent`. It is not retained.
+  // Returns the block that holds `tokens` (kBlockTokens of them) after `parent`, without retaining it.
   std::optional<Match> find(PrefixId parent, std::span<const std::int64_t> tokens) const;
-  // Makes `block`, which is held and full, findable. If another block holds the same, that one stays.
+  // Makes `block`, which must be held and full, findable, and returns its prefix. If another block already holds the
+  // same tokens, that block stays the findable one.
   PrefixId publish(BlockId block, PrefixId parent, std::span<const std::int64_t> tokens);
 
-  // Forgets all prefixes because the weights have changed. Earlier ones have another generation.
+  // Forgets all prefixes, for example because the weights have changed. Increments generation(), by which a sequence
+  // knows that its prefix is forgotten.
   void drop_prefixes();
   std::uint64_t generation() const { return generation_; }
 

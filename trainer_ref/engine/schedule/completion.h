@@ -21,16 +21,16 @@ struct CompletionRequest {
   std::int64_t max_tokens = 16;
   SamplingParams sampling;
   std::vector<std::int64_t> stop_token_ids;  // sorted
-  // Makes one for each completion of a prompt; null: no text ends them.
+  // Makes a TextEnd for each completion of a prompt; null: no text ends them.
   std::function<TextEnd(std::span<const std::int64_t> prompt)> text_end;
-  std::optional<std::int64_t> prompt_logprobs;  // likeliest tokens to report at each of the prompt's
+  std::optional<std::int64_t> prompt_logprobs;  // how many likeliest tokens to report at each token of the prompt
   std::shared_ptr<TokenSink> sink;              // receives tokens as they are generated; null: none
 
   std::size_t choices() const { return prompts.size() * static_cast<std::size_t>(n); }
 };
 
 struct Completion {
-  absl::Status status;                             // an error: the step failed, there are no choices
+  absl::Status status;                             // an error if the step failed: there are no choices then
   std::vector<std::unique_ptr<Sequence>> choices;  // prompt by prompt
 };
 

@@ -1,10 +1,11 @@
 // The engine: a thread that steps as long as there is work (schedule, run, sample), and flips between two steps.
 //
-// If the runner runs ahead, the next step is planned and started while the last one runs, so that the device does not
-// wait for the host: its sequences continue with tokens that only the device knows yet. One that ends meanwhile has
-// been computed once too often. Before anything else happens, to requests or weights, both steps are completed.
+// If the runner runs ahead, the engine plans and starts the next step while the last one runs, so that the device does
+// not wait for the host. The next step continues from tokens that only the device knows yet, so a sequence that ends
+// with the last step is computed once too often. Both steps are completed before requests or weights change.
 //
-// Asleep, it takes no requests and holds no cache, so that others can use the memory; it continues to flip.
+// While the engine is asleep, it accepts no requests and holds no cache, so that others can use the memory; it
+// continues to flip.
 //
 // Threads: all but start and stop may be called from any thread, and return at once. A callback is called once, on the
 // engine's thread, and must return at once.
@@ -43,13 +44,13 @@ struct EngineOptions {
   std::size_t blocks = 1024;       // of the cache
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
-  // For kWait: counted from the token boundary at which a version is seen to be pending. What still runs then continues
-  // as under kKeep. Leave four steps' time below the sender's flip_timeout, or the sender may evict the engine: two
-  // steps may be in progress when the version is seen, and two when the time is up.
+  // For kWait: how long the flip may wait, from the token boundary at which the engine sees a pending version. Requests
+  // that still run then continue as under kKeep. Leave four steps' time below the sender's flip_timeout, or the sender
+  // may evict the engine: two steps may be in progress when the version is seen, and two when the time is up.
   absl::Duration wait_at_most = absl::Seconds(3);
   std::function<void(std::string_view)> log = [](std::string_view) {};
-  // Gets the reason why no sender is joined, or why a version cannot be served: each reason once until one is joined
-  // again. Called on the engine's thread.
+  // Gets the reason why no sender is joined, or why a version cannot be served: each reason once, until a sender is
+  // joined again. Called on the engine's thread.
   std::function<void(std::string_view)> warn = [](std::string_view) {};
 };
 
@@ -60,30 +61,32 @@ class Engine {
   explicit Engine(EngineOptions options);
   ~Engine();  // stops
 
-  // Starts the thread, and returns once it has looked for weights: a checkpoint's are served by then. Call it once.
+  // Starts the thread, and returns once it has looked for weights: a checkpoint's weights are served by then. Call it
+  // once.
   void start(std::unique_ptr<Runner> runner);
   // Ends the thread after the current step. What still runs is dropped; no `done` is called or kept.
   void stop();
 
-  // Returns UNAVAILABLE if no version is served yet, RESOURCE_EXHAUSTED if too many wait. A request that was taken also
-  // ends UNAVAILABLE if the served version must no longer be used.
+  // Returns UNAVAILABLE if no version is served yet, RESOURCE_EXHAUSTED if too many sequences wait. An accepted request
+  // also ends with UNAVAILABLE if the served version must no longer be used.
   absl::StatusOr<RequestId> submit(CompletionRequest request, Done done);
   void cancel(RequestId request);  // frees its place; its `done` may still be called if it ended meanwhile
   void abort_all();                // ends every request with what it has and finish_reason "abort"
   void wake();                     // a version is pending: an idle engine commits now
 
-  // Takes nothing new afterwards, and gives the cache back once everything that runs or waits has ended: by itself or,
-  // with `abort`, now, with what it has. Then `done` is called; with ABORTED if wake_up() came first.
+  // Accepts no new requests, and frees the cache once all running and waiting ones have ended. With `abort`, ends them
+  // now, with what they have. Then calls `done`, with ABORTED if wake_up() came first.
   using Slept = std::function<void(const absl::Status&)>;
   void sleep(bool abort, Slept done);
-  // Makes the cache anew and takes requests again. Reports UNAVAILABLE and stays asleep if memory is lacking.
+  // Allocates the cache and accepts requests again. If there is too little memory, reports UNAVAILABLE and stays
+  // asleep.
   void wake_up(Slept done);
 
   EngineStats stats() const;
 
-  // A commit sends the ack before submit() and stats() know of the version. A client that detects the ack must find the
-  // version served, so it is answered once as many commits have ended as had begun when it asked. A commit takes
-  // microseconds, but with a single copy as long as the trainer writes it.
+  // A commit sends the ack before submit() and stats() know the version. But a client that knows of the ack must find
+  // the version served. So the server first waits, for a bounded time, until as many commits have ended as had begun
+  // when the request came. A commit takes microseconds, but with a single copy as long as the trainer writes it.
   std::uint64_t commits_begun() const;
   std::uint64_t commits_ended() const;
   const EngineOptions& options() const { return options_; }
@@ -103,7 +106,7 @@ class Engine {
     Slept done;
   };
   struct WakeUp {
-    std::uint64_t sleeps;  // asked for before it
+    std::uint64_t sleeps;  // calls of sleep() before it
     Slept done;
   };
   using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp>;

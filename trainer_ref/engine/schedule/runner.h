@@ -32,23 +32,23 @@ class Runner {
   virtual ~Runner() = default;
   // At a token boundary: flips to a pending version. Blocks only with a single copy, while it is written.
   virtual Served commit() = 0;
-  // Returns what is served, and whether it still may be, without a flip. Does not block.
+  // Returns what is served, and whether it may still be served, without a flip. Does not block.
   virtual Served look() = 0;
-  // Begins to compute `step`, whose sequences stay as they are until this returns.
+  // Begins to compute `step`. Its sequences must not change until this returns.
   virtual void start(const Step& step) = 0;
-  // Finishes the oldest step that was started: an output for each row. After an error, neither its outputs nor those
-  // that later steps return can be trusted.
+  // Finishes the oldest step that was started, and returns an output for each row. After an error, neither its outputs
+  // nor those that later steps return can be trusted.
   virtual absl::StatusOr<std::vector<RowOutput>> finish() = 0;
-  // Whether one more step, with tokens that the first draws, may be started before the first is finished. If not,
-  // start() itself may compute.
+  // Whether a second step, which uses tokens that the first one draws, may be started before the first is finished. If
+  // not, start() itself may compute.
   virtual bool runs_ahead() const { return false; }
   absl::StatusOr<std::vector<RowOutput>> run(const Step& step) {
     start(step);
     return finish();
   }
 
-  // Called while nothing runs: gives back the memory that only steps need, above all the cache. Weights stay, and
-  // commit() continues to flip. No step may start until wake_up() returned OK; what the cache held is gone.
+  // Called while nothing runs: frees the memory that only steps need, above all the cache, whose contents are lost.
+  // Weights stay, and commit() continues to flip. No step may start until wake_up() has returned OK.
   virtual absl::Status sleep() = 0;
   // Returns UNAVAILABLE and stays asleep if there is not enough memory.
   virtual absl::Status wake_up() = 0;

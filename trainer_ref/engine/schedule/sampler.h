@@ -8,21 +8,22 @@
 
 namespace bascule::ref {
 
-// Temperatures below it are greedy: the inverse of the smallest ones is infinite, and zero times it is NaN.
+// Sampling at a lower temperature is greedy: the inverse of the smallest temperatures is infinite, and zero times
+// infinity is NaN.
 inline constexpr double kGreedyBelow = 1e-6;
 
 // The distribution of log-probabilities: natural logarithms, always over the whole vocabulary.
 enum class LogprobsMode {
   kRaw,        // softmax(logits)
-  kProcessed,  // softmax(logits / temperature), before top_k, top_p and min_p cut it; greedy: as raw. What a trainer
-               // computes again from its own logits.
+  kProcessed,  // softmax(logits / temperature), before top_k, top_p and min_p cut it; greedy: as raw. A trainer
+               // computes the same from its own logits.
 };
 
 struct SamplingParams {
   double temperature = 1;  // below kGreedyBelow: greedy
   std::int64_t top_k = 0;  // 0: all tokens
   double top_p = 1;        // the fewest tokens whose probabilities sum to it or more
-  double min_p = 0;        // the least probability, as a part of the likeliest token's
+  double min_p = 0;        // the least probability, as a fraction of the likeliest token's
   std::uint64_t seed = 0;
   LogprobsMode logprobs = LogprobsMode::kProcessed;
   std::int64_t top_logprobs = 0;  // likeliest tokens to report besides the sampled one
@@ -38,7 +39,7 @@ struct TokenLogprob {
 struct Sample {
   std::int64_t token = 0;
   double logprob = 0;
-  std::int64_t rank = 0;  // counted if top_logprobs or a prompt's are requested; 0: not counted
+  std::int64_t rank = 0;  // counted if top_logprobs or prompt_logprobs are requested; 0: not counted
   std::vector<TokenLogprob> top = {};
 };
 
@@ -47,12 +48,12 @@ struct Sample {
 double uniform(std::uint64_t seed, std::uint64_t choice, std::uint64_t position);
 
 // `logits` [V], V >= 1. `draw` in [0, 1) picks by the inverse of the cumulative distribution: tokens in falling order
-// of probability if top_k or top_p cut, else in order of their ids. Ties go to the smaller id. The cuts follow each
-// other: min_p of all tokens, top_k of those left, top_p of the weight of the rest. Returns nullopt if a logit is NaN
-// or all are infinite.
+// of probability if top_k or top_p cut, else in order of their ids. Ties go to the smaller id. The cuts apply one after
+// the other: min_p to all tokens, top_k to the ones left, and top_p to the weight of the ones then left. Returns
+// nullopt if a logit is NaN or all are infinite.
 std::optional<Sample> sample(std::span<const float> logits, const SamplingParams& params, double draw);
 
-// How likely `token` is in `logits`, with its rank and `count` likeliest ones; `params` give the mode and the
+// Returns how likely `token` is in `logits`, its rank, and the `count` likeliest tokens; `params` give the mode and the
 // temperature.
 std::optional<Sample> score(std::span<const float> logits, std::int64_t token, const SamplingParams& params,
                             std::int64_t count);

@@ -1,14 +1,15 @@
 // The scheduler: which sequences run, and which of their tokens the next step computes. One thread; no tensors.
 //
 // Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most `max_step_tokens`
-// per step, beside the single tokens of generating sequences. One joins only if all running ones find the blocks of
-// their next kBlockTokens tokens: else it would soon have to leave again.
+// per step, beside the single tokens of generating sequences. A sequence joins only if blocks remain for the next
+// kBlockTokens tokens of all running ones; otherwise it would soon have to leave again.
 //
-// If the cache is full all the same, the youngest running sequence frees its blocks and waits. Its full blocks, of
-// the prompt and of generated tokens, can be found under their prefix until their memory is needed, which takes them
-// from the sequence's end; admitted again, it computes only what others took meanwhile. Blocks of other weights cannot
-// be found. The youngest is the victim because older ones are nearer to their end, and began with older weights, if any
-// did. The choice hardly changes the loss, which is the memory that the others need.
+// If the cache is full nevertheless, the youngest running sequence frees its blocks and waits. Its full blocks, of the
+// prompt and of generated tokens, can be found under their prefix until their memory is needed; the ones at the
+// sequence's end are reused first. When the sequence is admitted again, it computes only the blocks that others took
+// meanwhile. Blocks that were computed with other weights cannot be found. The scheduler picks the youngest because
+// older ones are nearer to their end, and began with the older weights, if any did. Whichever it picks, about as much
+// must be computed again: the blocks that the others need.
 //
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
@@ -38,30 +39,30 @@ class Scheduler {
  public:
   using Sequences = std::vector<std::unique_ptr<Sequence>>;
 
-  // The pool must hold one whole sequence of any added length, and max_batch one sequence with its siblings.
+  // The pool must have room for the longest sequence that is added, and max_batch for one sequence with its siblings.
   Scheduler(const SchedulerLimits& limits, BlockPool& pool) : limits_(limits), pool_(pool) {}
 
   void add(std::unique_ptr<Sequence> sequence);  // with its siblings
 
-  // The next step; empty only if nothing runs and nothing waits that it admits.
+  // Returns the next step. It is empty only if nothing runs, and nothing waits that `admits` allows.
   enum class Admits { kAll, kBegun };
   Step schedule(Admits admits = Admits::kAll);
-  // Plans the step after `step`, which runs and is not completed yet: the next token of all its sequences, except those
-  // that end with this one because of their length. Returns nullopt if something else comes first: prompts, siblings,
-  // an admission, or room in the cache. It is completed like any other, after `step`.
+  // Plans the step after `step` while `step` still runs: the next token of all its sequences, except the ones that
+  // `step` ends because of their length. Returns nullopt if something else comes first: prompts, siblings, an
+  // admission, or making room in the cache. Complete the planned step like any other, after `step`.
   std::optional<Step> plan_behind(const Step& step);
-  // Whether something runs, or waits with tokens, which its client may know.
+  // Whether any sequence runs, or waits as a suspect or with generated tokens, which its client may already know.
   bool has_begun() const;
 
-  // Call it after the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns the sequences that
-  // ended; a step planned after this one loses their rows.
+  // Call it after the runner computed `step`: outputs[i] belongs to rows[i], and is moved from. Returns the sequences
+  // that ended. If a step was planned after this one, their rows in it lose their sequence.
   Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind = nullptr);
 
   // Call it instead of complete() if `step` failed and the cache is lost. All running sequences wait again, to be
-  // computed anew; the sequences of `step` are suspects. Not while another step runs.
+  // computed anew; the sequences of `step` are suspects. Do not call it while another step runs.
   void put_back(const Step& step);
 
-  // Removes a request's sequences, wherever they are. Not while a step is neither completed nor put back.
+  // Removes a request's sequences, running or waiting. Call it only when every step was completed or put back.
   Sequences remove(RequestId request);
 
   std::size_t running() const { return running_.size(); }

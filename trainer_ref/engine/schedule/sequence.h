@@ -54,7 +54,7 @@ struct Sequence {
   std::uint64_t choice = 0;  // its place among the request's completions
   SamplingParams sampling;
   std::int64_t max_tokens = 16;                 // 0: the prompt is computed, and nothing generated
-  std::vector<std::int64_t> stop_token_ids;     // sorted; the model's end among them unless it is ignored
+  std::vector<std::int64_t> stop_token_ids;     // sorted, with the model's end token unless it is ignored
   TextEnd text_end;                             // null: no text ends it
   std::shared_ptr<PromptScores> prompt_scores;  // null: not requested
   std::shared_ptr<TokenSink> sink;              // null: the answer is sent once it is whole

@@ -17,11 +17,11 @@ struct Row {
   Sequence* sequence = nullptr;
   std::size_t begin = 0;
   std::size_t count = 0;
-  // The row of the previous step, which still runs, that draws this one's token: the first that `tokens` does not have
-  // yet. The sequence is null once that token has ended it: the row's result is then unused.
+  // Set if `tokens` does not have this row's token yet: the index of the row that draws it, in the previous step, which
+  // still runs. If that token ends the sequence, `sequence` becomes null, and the result of this row is not used.
   std::optional<std::size_t> drawn_by = {};
 
-  std::size_t end() const { return begin + count; }  // tokens that the last of them attends to
+  std::size_t end() const { return begin + count; }  // tokens that the row's last token attends to
   bool samples() const { return drawn_by || end() == sequence->tokens.size(); }
   // For a row that samples: how many tokens its sequence has generated before.
   std::uint64_t draw() const { return end() - sequence->prompt_tokens; }
@@ -44,9 +44,8 @@ struct Step {
   bool empty() const { return rows.empty(); }
 };
 
-// Splits `rows` (indices into them come back) into groups that are padded to a rectangle each: within a group
-// padding at most doubles counts and contexts, so that one long prompt does not blow up a batch of single
-// tokens.
+// Splits `rows` into groups, and returns each as indices into `rows`. A group is padded to a rectangle. Padding at most
+// doubles its counts and contexts, so that one long prompt does not blow up a batch of single tokens.
 std::vector<std::vector<std::size_t>> padded_groups(std::span<const Row> rows);
 
 }  // namespace bascule::ref
