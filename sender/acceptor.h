@@ -1,5 +1,6 @@
-// Acceptor: listens at the endpoint, and hands over each connection with its first message, once its peer is trusted:
-// on a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/wire/tls.h).
+// Acceptor: listens at the endpoint, and hands over each connection with its first message, once the peer is trusted.
+// On a Unix socket a peer is trusted if it runs as our user; over TCP, once it has proved that it knows the token
+// (transport/wire/tls.h).
 //
 //   accepted ──uid is ours / TLS──▶ trusted ──hello──▶ handed over
 //       │                              └──status_query──▶ answered, until it hangs up
@@ -33,8 +34,8 @@
 
 namespace bascule::inline v0 {
 
-// The most connections that have sent no hello: enough for a large fleet that joins at once, but at most a quarter of
-// this process's descriptors. A peer without the token must not use up the trainer's.
+// The most connections that may be open without a hello: enough for a large fleet that joins at once, but at most a
+// quarter of this process's descriptors, so that peers without the token cannot use up the trainer's descriptors.
 inline constexpr std::size_t kMaxNewcomers = 1024;
 
 class Acceptor {
@@ -44,10 +45,10 @@ class Acceptor {
   using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
   using OnRefused = std::function<void(const absl::Status&)>;  // why, for a person
 
-  // `token`: for TCP, and only for that (Token::find).
+  // `token`: needed for TCP, and given only for TCP (Token::find).
   Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
            OnStatusQuery on_status_query, OnRefused on_refused);
-  ~Acceptor();  // removes the socket's file, if it is still its own
+  ~Acceptor();  // removes the socket's file, if it is still the one that this acceptor made
 
   // Blocks while a host's name is looked up. ALREADY_EXISTS: another process listens there. FAILED_PRECONDITION: the
   // socket's name belongs to another kind of file, which is left alone. INTERNAL: OpenSSL cannot do TLS.
@@ -93,7 +94,7 @@ class Acceptor {
       std::make_shared<KnownTensors>();  // the tensors that a fleet's workers expect
   EndpointWatch socket_file_;
   bool bound_ = false;
-  bool pausing_ = false;  // and has logged it
+  bool pausing_ = false;  // it could not accept, has logged that, and tries again later
 };
 
 }  // namespace bascule::inline v0

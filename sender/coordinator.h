@@ -1,6 +1,6 @@
-// Coordinator: the sender's I/O thread, around a Fleet. It has what the fleet lacks: sockets, lease pipes, timers, the
-// storage thread and the state shared with the public thread. It turns their input into events, and carries out the
-// resulting actions in order.
+// Coordinator: the sender's I/O thread, around a Fleet. It owns what the fleet lacks: sockets, lease pipes, timers, the
+// storage thread and the state shared with the public thread. It turns input from these into events for the fleet, and
+// carries out the resulting actions in order.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -57,14 +57,15 @@ class Coordinator : private WorkerLine {
 
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
-  void register_layout(Layout layout);                     // greetings are now compared with it
-  std::vector<std::vector<std::string>> fused_requests();  // of the workers that have greeted, in that order
+  void register_layout(Layout layout);                     // after this, greetings are compared with it
+  std::vector<std::vector<std::string>> fused_requests();  // of the workers, in the order in which they greeted
   // Call once; workers are welcomed after that. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
 
   // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks until one is free.
-  // NOT_FOUND names the unknown ones, and lists the known. The version's number is on record when it returns.
+  // NOT_FOUND names the unknown workers, and lists the known ones. When take() returns, sender.lock has the version's
+  // number.
   absl::StatusOr<Grant> take(std::vector<std::string> workers, Deadline deadline);
   // The granted slot cannot be written after all: returns a new one in its place.
   Grant replace(const Grant& grant);
@@ -73,8 +74,8 @@ class Coordinator : private WorkerLine {
   void announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
   // Single copy: blocks until every reader has yielded. After an error the trainer must not write.
   absl::Status wait_yielded(Version version, Deadline deadline);
-  // Single copy: the loan came back, to be published or dropped, and its deadline ends. DEADLINE_EXCEEDED: the deadline
-  // had passed, and the workers were let go; the version can only be abandoned.
+  // Single copy: the trainer gave the loan back, to be published or dropped, so its deadline no longer counts.
+  // DEADLINE_EXCEEDED: the deadline had passed, and the workers were let go; the version can only be abandoned.
   absl::Status end_loan(Version version);
   // The slot is written: deliver, prepare, decide, commit. `deadline` is the decision's.
   void seal(Version version, std::optional<Digest> digest, Deadline deadline);
@@ -181,13 +182,13 @@ class Coordinator : private WorkerLine {
   std::size_t shown_addressable_ = 0;  // as in shared_
   bool shown_in_pieces_ = false;
   EndpointWatch watch_;    // storage thread, once that has started
-  bool watching_ = false;  // it is looking
+  bool watching_ = false;  // a look at the files is under way
 
   // Shared with the public thread.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   struct Shared {
-    std::size_t addressable = 0;  // workers
+    std::size_t addressable = 0;  // how many workers are
     bool in_pieces = false;       // as Fleet::writes_in_pieces()
     Version last_version = 0;     // the highest number known to be used
     std::optional<SlotId> ahead;  // for the next version to all: its send need not ask and wake the I/O thread

@@ -2,9 +2,9 @@
 //
 // The file is locked for the sender's life (flock: the lock ends with the process, and forked children do not keep it)
 // and holds the pid, the epoch and the last version in one fixed-size line. The next sender takes epoch + 1 and
-// continues above that version. The first one takes the Unix time in microseconds as its epoch. So if the file is lost
-// while engines live on, a new run still differs from the one that they serve, however soon it begins. (If the clock
-// was also set back, its epoch is lower than theirs, and both ends refuse each other.)
+// continues above that version. The first one takes the Unix time in microseconds as its epoch. So even if the file is
+// lost while engines live on, a new run gets another epoch than the run that they serve, however soon it begins. (If
+// the clock was also set back, the new epoch is lower than theirs, and both ends refuse each other.)
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ namespace bascule::inline v0 {
 
 class EndpointLock {
  public:
-  // ALREADY_EXISTS names the process that holds it. DATA_LOSS: the file is not a valid sender.lock; the text says what
-  // to do.
+  // ALREADY_EXISTS names the process that holds the lock. DATA_LOSS: the file is not a valid sender.lock; the text says
+  // what to do.
   static absl::StatusOr<EndpointLock> take(const std::filesystem::path& file);
 
   Epoch epoch() const { return epoch_; }

@@ -13,8 +13,8 @@ namespace bascule::inline v0 {
 
 class EndpointWatch {
  public:
-  void add(const std::filesystem::path& file);  // as it is now
-  // Returns a sentence about the first file that is gone or was replaced. Waits as long as the file system does.
+  void add(const std::filesystem::path& file);  // remembers which file it is now
+  // Returns a sentence about the first file that is gone or was replaced. Blocks as long as the file system does.
   std::optional<std::string> missing() const;
 
  private:

@@ -1,6 +1,7 @@
 // Lease pipes: how the sender learns that a holder is gone for good. Each welcome hands one end of a pipe to the
-// worker, which closes its previous end. When none of its ends is open, that process and its children are gone, and
-// their leases end. A welcome may be lost on its way; until the worker has the new end, the old one stands for it.
+// worker, which closes its previous end. When all ends that a worker was given are closed, its process and that
+// process's children are gone, and their leases end. A welcome may be lost on its way, so until the worker has the new
+// end, the old one still keeps its leases.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -26,7 +27,7 @@ class LeasePipes {
       : io_(io), on_gone_(std::move(on_gone)) {}
 
   // Makes another pipe for `holder`, and returns the end to hand over. Forked children of this process get no copy of
-  // it, which would hide the holder's death.
+  // that end: a copy would hide the holder's death.
   absl::StatusOr<ProcessFd> open(Holder holder);
   void close_all() { pipes_.clear(); }
 

@@ -37,16 +37,16 @@ class Packer {
   virtual bool enqueues() const = 0;
   // Makes the memory of a new slot ready to be packed into. Blocks.
   virtual absl::Status reach(SlotMemory& memory);
-  // Checks that the device can read the tensors and wait for their stream: errors as from check_memory() and
-  // DeviceQueue::check(). Does nothing on the device.
+  // Checks that the device can read the tensors and wait for their stream. Returns the errors of check_memory() and
+  // DeviceQueue::check(). Starts no work on the device.
   virtual absl::Status check(const Packing& packing) = 0;
   // Prepares pack() for a packing that passed check(); does nothing if its plan is known. Blocks.
   virtual absl::Status plan(const Packing& packing) = 0;
   // Fills `slot`, which must live until finish(). If it is host memory, `bytes_done` grows meanwhile.
   virtual absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
                             std::atomic<std::uint64_t>& bytes_done) = 0;
-  // Digests a slot that the caller wrote, after the work on `stream`; with `want_digest` false it only waits for that
-  // work.
+  // Digests a slot that the caller wrote, once the work on `stream` is done. If `want_digest` is false, only waits for
+  // that work.
   virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) = 0;
   // Blocks until the slot is filled; returns the digest, if one was requested. DEADLINE_EXCEEDED: it is not filled yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;

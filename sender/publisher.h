@@ -42,10 +42,10 @@ class Publisher {
   // device packs and the caller does not `wait` right away, a separate thread waits for the pack and seals.
   absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
                      bool wait);
-  // The pending send's report; DEADLINE_EXCEEDED leaves it pending.
+  // Returns the pending send's report; DEADLINE_EXCEEDED leaves the send pending.
   absl::StatusOr<SendReport> settled(Deadline deadline);
-  // The report of a blocking call, by its own deadlines. If they passed without it (this process stood still), the next
-  // call that needs a slot waits for it, as after update_weights().
+  // Returns the report of a blocking call, which ends by its own deadlines. If they passed without a report (this
+  // process stood still), the next call that needs a slot waits for it, as after update_weights().
   absl::StatusOr<SendReport> settled();
   Pending pending() const { return pending_; }
 
@@ -62,8 +62,8 @@ class Publisher {
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
-  // Covers the decision, with time to deliver and prepare late; the last ack, even from engines that load by
-  // themselves; and some time for threads to wake.
+  // Leaves time for a decision after a late delivery and preparation, for the last ack, even from engines that load by
+  // themselves, and for threads to wake.
   Deadline settles_by() const {
     return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.load_timeout + endpoint_.suspect_after);
   }
@@ -74,7 +74,7 @@ class Publisher {
   absl::Status settle_update();
   absl::Status encode_layout();
   absl::Status open_slots();
-  // `packed`: by the packer, which reports its progress.
+  // `packed`: the packer fills the slot, and reports its progress.
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
                                     bool packed);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
@@ -96,9 +96,9 @@ class Publisher {
 
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
-  // Of the version in flight: written by the thread that seals it, then read by the public thread.
+  // For the version in flight: written by the thread that seals it, then read by the public thread.
   StageSeconds measured_;   // its wait and pack
-  bool in_pieces_ = false;  // its bytes leave while it is written
+  bool in_pieces_ = false;  // its bytes leave while they are written
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   struct Published {
@@ -109,7 +109,7 @@ class Publisher {
   absl::Status moved_;                 // with slots=1: whether the parameters lie in the slot
   std::vector<UpdateReport> updates_;  // settled, for the next report
 
-  std::unique_ptr<Coordinator> coordinator_;  // after the memory, which was offered to its members
+  std::unique_ptr<Coordinator> coordinator_;  // ends before the memory above, which was offered to its members
 
   std::mutex sealing_mutex_;
   std::condition_variable sealed_;

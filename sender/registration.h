@@ -31,8 +31,8 @@ struct Packing {
 
 class Registration {
  public:
-  // Reads the tensors' names, types, shapes and addresses. Tensors that are one storage under two names
-  // travel once. With `wire_dtype` floating-point tensors of another type are cast to it.
+  // Reads the tensors' names, types, shapes and addresses. A storage with two names is sent once. If `wire_dtype` is
+  // given, floating-point tensors of another type are cast to it.
   static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype);
 
   // Without registered tensors: versions come from other weights, or from loans that the caller fills. The stream is
@@ -42,8 +42,8 @@ class Registration {
 
   const Layout& layout() const { return layout_; }
   bool has_tensors() const { return source_ != nullptr; }
-  // Rearranges the layout before it is used, with these tensors side by side if possible. Earlier packings become
-  // invalid.
+  // Call it before the layout is used: rearranges it so that the tensors of each request lie side by side, if possible.
+  // Earlier packings become invalid.
   absl::Status fuse(std::span<const std::vector<std::string>> requests);
 
   int device() const { return device_; }                                   // on which the tensors lie, or kHost
@@ -51,14 +51,14 @@ class Registration {
 
   bool casts() const;  // whether any tensor is sent as another type
 
-  // Asks the registered source again, or `weights` if it is not null: a storage that moved is followed, and new strides
-  // get a new plan. FAILED_PRECONDITION: there is neither. INVALID_ARGUMENT names the tensor whose name, type or shape
-  // differs from the registered one, or that is no longer tied as it was. `weights` may have another order, and may
-  // omit tied names.
+  // Asks `weights`, or if that is null the registered source, for its tensors: a storage that moved is followed, and
+  // new strides get a new plan. FAILED_PRECONDITION: there is neither. INVALID_ARGUMENT names the tensor whose name,
+  // type or shape differs from the registered one, or that is no longer tied as it was. `weights` may have another
+  // order, and may omit tied names.
   absl::StatusOr<Packing> packing(TensorSource* weights = nullptr);
 
-  // Single copy: INVALID_ARGUMENT names two tensors that share bytes and are not one storage under two names; the move
-  // would separate them. See check_apart().
+  // Single copy: INVALID_ARGUMENT names two tensors that share bytes, unless they are one storage under two names; a
+  // move would separate them. See check_apart().
   absl::Status check_apart();
   // Single copy: moves the registered tensors to `places` (by name), which `keeps` keeps alive.
   absl::Status move_into(const std::map<std::string_view, std::byte*>& places, std::shared_ptr<void> keeps);

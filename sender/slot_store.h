@@ -1,5 +1,5 @@
-// SlotStore: the memory of a sender's slots, and their records on the control page. The SlotAllocator knows which of
-// them are read, and which may be written.
+// SlotStore: the memory of a sender's slots, and their records on the control page. The SlotAllocator knows which slots
+// are read, and which may be written.
 //
 //   open() or add() ──▶ begin() ──▶ the caller writes ──▶ seal() … drop()
 //
@@ -56,8 +56,8 @@ class SlotStore {
   std::map<std::string_view, std::byte*> places(SlotId slot);
   // The slot was not written and still holds that version: restores its record, which joining workers read.
   void seal_again(SlotId slot, Version version, const std::optional<Digest>& digest);
-  // The sender ends: readers no longer see what the trainer writes. Does nothing without a single copy. After an error
-  // readers still see it.
+  // The sender ends: after this, readers no longer see what the trainer writes. Does nothing without a single copy, or
+  // if it lies in device memory. After an error readers still see what is written.
   absl::Status part_from_readers();
 
  private:

@@ -15,7 +15,7 @@ class ViewTable {
  public:
   ViewTable() = default;
   explicit ViewTable(std::span<const TensorView> views);
-  // Whether view `i` was the same except for its data.
+  // Whether the recorded view `i` equals `view`, except for its data.
   bool same(std::size_t i, const TensorView& view) const;
 
  private:

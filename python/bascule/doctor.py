@@ -27,8 +27,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Runs the checks and yields their findings. Blocks for seconds, since one check starts a process and sends to
-    it."""
+    """Runs the checks and yields their findings. Blocks for seconds: one check starts a process and sends to it."""
     for look in (_python, _limits, _memory, _io_uring, _gpu, _nccl, _frameworks, _send):
         try:
             yield from look()

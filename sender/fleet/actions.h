@@ -1,5 +1,5 @@
-// The fleet's actions, carried out in order. If an action has an answer, that is an event: it comes before the next
-// action is carried out or, if another thread does the work, once that is done.
+// The fleet's actions, carried out in order. Some actions are answered by an event. It comes before the next action is
+// carried out or, if another thread does the work, once that work is done.
 #pragma once
 
 #include <string>
@@ -69,7 +69,7 @@ struct GrantSlot {  // grants the slot for TakeWanted or SlotReplaced
 struct TakeAhead {  // the next version to all may be written here, without asking
   SlotId slot;
 };
-struct DropSlot {  // it left the ring, and has no readers: its memory may be freed
+struct DropSlot {  // the slot left the ring, and has no readers: its memory may be freed
   SlotId slot;
 };
 struct MayWrite {  // single copy: every reader has yielded

@@ -46,9 +46,9 @@ struct Books {
   // offer.
   void tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn);
   void wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn);
-  // Extends the deadline of a step that begins only now, after a wait for other workers.
+  // Extends the deadline for a step that begins only now, because it had to wait for other workers.
   void leave_time(InFlightVersion& version, FleetTurn& turn);
-  // Whether bytes leave while a version is written, so that it should be written in pieces.
+  // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
   const FleetRules rules;

@@ -1,5 +1,5 @@
-// CatchUps: the newest version for workers that have an older one: a separate round for one worker, or for the ranks of
-// one group.
+// CatchUps: brings the newest version to workers that have an older one, in a separate round for each worker, or for
+// the ranks of each group.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,8 @@ class CatchUps {
 
   void begin(Member& member, FleetTurn& turn);                // if it needs one now, with the ranks of its group
   void end(const InFlightVersion& version, FleetTurn& turn);  // it settled, was aborted or has no worker left
-  // Restarts, with the newest version, catch-ups that wait for room and so hold a slot in vain.
+  // Restarts catch-ups that hold an older version's slot in vain, because their workers have no room for it yet. They
+  // restart with the newest version.
   void give_up_idle(FleetTurn& turn);
 
  private:

@@ -1,4 +1,4 @@
-// Departures: how members leave, with their versions in flight, leases and groups.
+// Departures: ends memberships, with what belongs to them: versions in flight, leases and groups.
 //
 // A departing member waits in a list until let_leave(), so that nothing calls back into itself: the end of one member
 // may end its group, and a version's progress may end a member.
@@ -22,11 +22,12 @@ class Departures {
 
   // Does nothing for a member that is already departing or gone.
   void evict(WorkerId id, const absl::Status& why);
-  // Does not welcome it. `final`: it need not try again.
+  // Ends a member that was not welcomed. `final`: it need not try again.
   void refuse(Member& member, const absl::Status& why, bool final);
-  // Evicts it until it serves again. `final`: it has lost its device.
+  // Evicts it, and records it as poisoned until it serves again. `final`: it has lost its device.
   void poison(Member& member, std::string_view why, bool final);
-  // Runs for all of them before any version continues: a group must not be told to flip without its lost rank.
+  // Ends all departing members. Call it before any version continues: a group must not be told to flip without its lost
+  // rank.
   void let_leave(FleetTurn& turn);
 
  private:

@@ -58,7 +58,7 @@ struct HolderGone {  // the last lease pipe of an instance hung up
 struct LayoutRegistered {  // greetings are now compared with it
   Layout layout;
 };
-struct SlotsOpened {  // once; workers are welcomed after it
+struct SlotsOpened {  // comes once; workers are welcomed after it
   std::vector<OfferedSlot> slots;
   Layout layout;  // the final one
   EncodedLayout encoded;

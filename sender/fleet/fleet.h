@@ -46,7 +46,7 @@ class Fleet {
   const SlotAllocator& slot_allocator() const { return books_.slots; }
   const Versions& versions() const { return books_.versions; }
   Version published() const { return versions().published(); }
-  // For error texts: the readers for which a send without a slot waits: "a (slot 0), b (slot 1)"; single copy: "a".
+  // For error texts: the readers that a send without a slot waits for, as "a (slot 0), b (slot 1)"; single copy: "a".
   std::string readers() const;
   const std::string& last_refusal() const { return admissions_.last_refusal(); }
   const std::string& missing() const { return missing_; }        // which of the endpoint's files was removed

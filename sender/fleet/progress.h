@@ -1,5 +1,5 @@
-// Progress: moves a version in flight from the seal to the last ack. Its Round decides what is due; this class does it,
-// and applies the consequences of the version's end for the others.
+// Progress: moves a version in flight from the seal to the last ack. Its Round decides what is due, and this class does
+// it. When the version ends, it lets catch-ups and the waiting writer go on.
 #pragma once
 
 #include <vector>

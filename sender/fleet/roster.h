@@ -80,8 +80,8 @@ class Roster {
   Member* welcomed(Holder holder);
   std::vector<Member*> group(const std::string& name);
   std::vector<Member*> ranks_of(Member& member);  // its group's ranks that have greeted; without a group, itself
-  // Whether `version` is above the versions that a worker, and the other ranks of its group, have of another epoch. It
-  // may not be if sender.lock was lost, since this sender then did not know those numbers.
+  // Whether `version` is above all versions of another epoch that the worker and the other ranks of its group have. It
+  // may be lower if sender.lock was lost, since this sender then did not know those numbers.
   bool is_newer_for(Member& member, Version version);
   bool catches_up(Member& member);  // it, or a rank of its group: a group flips together
   const std::map<WorkerId, Member>& members() const { return members_; }  // in the order they came
@@ -90,7 +90,7 @@ class Roster {
   // Returns the welcomed members that `names` denote; all of them if `names` is empty. NOT_FOUND: no worker or group
   // has the name. INVALID_ARGUMENT: a single rank of a group.
   absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
-  // The same after a grant: without members that left meanwhile.
+  // The same after a grant, but omits members that left meanwhile.
   std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
 
   std::size_t addressable() const { return addressable_; }
@@ -105,7 +105,7 @@ class Roster {
   std::string name_of(Holder holder) const;
   const std::map<Holder, std::string>& holder_names() const { return holder_names_; }
 
-  // Workers that were evicted for failing, and why; until they serve again.
+  // Workers that were evicted for failing, and why; recorded until they serve again.
   void poisoned(const std::string& name, std::string_view why) { poisoned_[name] = why; }
   void mended(const std::string& name);
   const std::map<std::string, std::string>& poisoned() const { return poisoned_; }
@@ -113,7 +113,7 @@ class Roster {
   // they have acknowledged a version.
   void pause(const std::string& name, Clock::time_point now);
   absl::Status check_pause(const std::string& name, Clock::time_point now) const;
-  // Workers whose device is lost, until another instance of the worker is welcomed.
+  // Workers whose device is lost; recorded until another instance of the worker is welcomed.
   void lost(const Member& member) { lost_[member.name()] = {member.connection_kind, member.hello.instance}; }
   void found(const std::string& name) { lost_.erase(name); }
 

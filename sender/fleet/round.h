@@ -51,7 +51,8 @@ class Round {
 
   Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules);
 
-  // Events. They change nothing if they come too early or twice, or if the worker is not (or no longer) in the round.
+  // Events. An event changes nothing if it comes too early or twice, or if its worker is not (or no longer) in the
+  // round.
   void join(WorkerIdentity worker);  // while it is written
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
@@ -59,8 +60,8 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
-  // It knows the decision, and may load by itself until then. Its second message also counts: the first may have meant
-  // that it still loads another version.
+  // The worker knows the decision, and may take until `until` to load the version. Its second such message also moves
+  // that time: the first may have meant that it still loads another version.
   void loading(WorkerId worker, Clock::time_point until);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);

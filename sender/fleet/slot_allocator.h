@@ -39,8 +39,8 @@ class SlotAllocator {
   // Takes a free slot for the next version to all; the public thread can then write it without asking. Returns nullopt
   // if a slot would have to be made, with a single copy, or if a slot is already granted.
   std::optional<SlotId> take_ahead();
-  // For the waiting public thread: the slot ahead, a free one, or a spare one. `unwilling`: holders that will not
-  // release by themselves.
+  // For the waiting public thread: returns the slot that was taken ahead, a free one, or a spare one. `unwilling`:
+  // holders that will not release by themselves.
   std::optional<Grant> take(std::span<const Holder> unwilling);
   // Single copy: the one slot, if all its holders are in `yielding`.
   std::optional<Grant> take_single_copy(std::span<const Holder> yielding);
@@ -59,7 +59,7 @@ class SlotAllocator {
   void lease(SlotId slot, Holder holder) { ring_.lease(slot, holder); }
   void release(SlotId slot, Holder holder) { ring_.release(slot, holder); }
   void end_leases(Holder holder);
-  void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // it is welcomed, and holds these
+  void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // it is welcomed, and holds only these
   void left(Holder holder);                                          // its membership ended: its leases continue
   const std::set<Holder>& left_behind() const { return left_; }      // holders that are not members
   bool holds(SlotId slot, Holder holder) const { return ring_.holds(slot, holder); }
@@ -81,7 +81,7 @@ class SlotAllocator {
 
   // ---- texts ----
 
-  std::string readers() const { return readers_on(all()); }  // which keep slots from being written: "a (slot 0), …"
+  std::string readers() const { return readers_on(all()); }  // that keep slots from being written: "a (slot 0), …"
   std::optional<int> spares_used() const;                    // nullopt unless all spares are used
   std::string take_warning() { return std::exchange(warning_, {}); }  // that the announced slot is a spare
 
@@ -97,7 +97,7 @@ class SlotAllocator {
   std::map<std::uint32_t, OfferedSlot> memory_;             // by index
   std::map<std::uint32_t, std::optional<Digest>> digests_;  // of published slots, by index
   std::set<Holder> left_;
-  bool granted_ = false;         // ahead or to the public thread, and no version announced yet
+  bool granted_ = false;         // a slot is, ahead or to the public thread, and its version is not announced yet
   std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it took it
   std::string spare_;            // the current grant's warning
   std::string warning_;

@@ -20,7 +20,7 @@ struct InFlightVersion {
   Round round;
   Clock::time_point until;           // deadline of its current wait; max(): it waits for the public thread
   bool is_catch_up = false;          // if false, the public thread's
-  std::set<WorkerId> leased{};       // catch-up: whose lease began with it; others hold the slot even if it fails
+  std::set<WorkerId> leased{};       // catch-up: whose lease began with it; the others keep the slot even if it fails
   std::vector<std::string> names{};  // public thread's: the requested workers; empty: all
   std::set<WorkerId> owed{};         // public thread's: the workers it is for, in the round or not
   bool written = false;              // the public thread has the slot
@@ -70,11 +70,11 @@ class Versions {
   void publish(Version version) { published_ = version; }
   Version used() const { return used_; }
   void use(Version version) { used_ = std::max(used_, version); }
-  // The highest version that one greeting may claim, for however many slots. Higher claims are refused, since no sender
-  // can have come so far, and the numbers must not run out.
+  // The highest version that one greeting may claim, for however many slots. Higher claims are refused: no sender can
+  // have come that far, and the numbers must not run out.
   Version most_claimed() const;
-  // A worker reports that it has `version`: the next number is above it. INVALID_ARGUMENT: it is above `most` and not
-  // known.
+  // A worker reports that it has `version`, so the next number will be above it. INVALID_ARGUMENT: `version` is above
+  // `most` and not known.
   absl::Status claim(Version version, Version most);
 
  private:

@@ -33,7 +33,7 @@ class Writer {
   Books& books_;
   SingleCopy& single_copy_;
   CatchUps& catch_ups_;
-  std::optional<std::vector<std::string>> wanted_;  // it waits for a slot for these; empty: for all
+  std::optional<std::vector<std::string>> wanted_;  // the public thread waits for a slot for these; empty: for all
 };
 
 }  // namespace bascule::inline v0
