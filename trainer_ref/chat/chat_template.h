@@ -1,4 +1,4 @@
-// Chat templates of checkpoints: a conversation to the text that the model was trained on.
+// Chat templates of checkpoints. A template turns a conversation into text of the form that the model was trained on.
 //
 // Checkpoints bring them as Jinja. This is a small interpreter of what real templates use. It renders what Jinja2
 // renders under transformers' apply_chat_template, byte for byte (docs/guide/chat-templates.md). It exists because
@@ -46,7 +46,8 @@ class ChatTemplate {
   // `add_generation_prompt` the text ends where the model's answer begins. `variables` is an object of further
   // variables, such as enable_thinking or documents; they override the tokenizer's.
   //
-  // As in transformers, a message's `reasoning_content`, `thinking` or `reasoning` is found under the first two names.
+  // If a message has `reasoning_content`, `thinking` or `reasoning`, the template finds it under the first two names,
+  // as in transformers.
   //
   // Returns INVALID_ARGUMENT if the template refuses the conversation (raise_exception) or fails where Jinja2 fails,
   // UNIMPLEMENTED if it reaches something unsupported, RESOURCE_EXHAUSTED if it takes too long or makes too much.

@@ -12,7 +12,7 @@
 namespace bascule::ref::jinja {
 
 // How deep statements, expressions and macros may recurse in each other. A macro counts as several levels, in
-// proportion to its stack. What the parser accepts fits unless a macro calls itself.
+// proportion to its stack. Whatever the parser accepts stays within this depth, unless a macro calls itself.
 inline constexpr int kMaxDepth = 500;
 inline constexpr int kDepthOfMacro = 6;
 
@@ -89,7 +89,7 @@ class Evaluator {
   absl::StatusOr<bool> holds(Comparison comparison, const Value& left, const Value& right);
   absl::StatusOr<Value> evaluate_slice(const Expression& expression, Scope& scope);
   absl::StatusOr<Value> concatenate(const Expression& expression, Scope& scope);
-  // Applies filters from the inside out; at a block, the innermost one gets `block_text`.
+  // Applies filters from the inside out; in a filter block, the innermost one gets `block_text`.
   absl::StatusOr<Value> evaluate_filter(const Expression& expression, Scope& scope, const Value* block_text);
   absl::StatusOr<Arguments> evaluate_arguments(const CallArguments& arguments, Scope& scope);
 

@@ -24,7 +24,8 @@ struct MethodCall {
 // Returns null if the type has no such method, or if it is not supported here.
 const Method* find_method(const Value& self, std::string_view name);
 
-// Whether the sandbox hides this attribute: it would change the value, or begins with an underscore.
+// Whether the sandbox hides this attribute, because it would change the value or because its name begins with an
+// underscore.
 bool is_hidden(const Value& self, std::string_view name);
 
 // Whether Python's type has an attribute of this name that is neither supported here nor hidden.

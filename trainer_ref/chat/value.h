@@ -130,7 +130,7 @@ class Value {
   absl::Status undefined_error() const;
 
   bool truth() const;         // bool(value)
-  int nesting() const;        // how deep containers nest in it; 0 if it is none
+  int nesting() const;        // how deep containers nest in it; 0 if it is no container
   const void* place() const;  // of a container: equal if two values are the same object; else null
   std::string type() const;   // Python's name of its type, for errors
 

@@ -22,12 +22,14 @@ class GraphRecorder {
  public:
   virtual ~GraphRecorder() = default;
   // Calls `work` and records what it launches on the current stream, which is not the default one, without running it.
-  // It must neither wait nor read a result, and must have run before. All graphs of a recorder share the memory between
-  // their steps: a result is copied elsewhere before the next replay. Exceptions of LibTorch and `work` pass through.
+  // `work` must neither wait nor read a result, and must have run before. All graphs of a recorder share the memory
+  // between their steps, so copy a result elsewhere before the next replay. Exceptions of LibTorch and `work` pass
+  // through.
   virtual std::unique_ptr<Graph> record(const std::function<void()>& work) = 0;
 };
 
-// Call it after open_torch_device() has opened a GPU. UNAVAILABLE says why this build has none or cannot open it.
+// Call it after open_torch_device() has opened a GPU. UNAVAILABLE says why this build has no recorder or cannot open
+// it.
 absl::StatusOr<std::unique_ptr<GraphRecorder>> open_graph_recorder();
 
 }  // namespace bascule::ref

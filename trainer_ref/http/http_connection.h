@@ -42,14 +42,15 @@ class HttpConnection {
   HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
   // Returns the next request, whole; its target begins with the path, even if the client wrote a whole URL. Returns
-  // nullopt if the connection is over; the client got the reason if it could.
+  // nullopt if the connection is over; the client was told the reason if possible.
   Awaitable<std::optional<HttpRequest>> read(const HttpLimits& limits, const Judge& judge);
-  // Whether the connection goes on: it was written, and with `keep_alive`. An answer to HEAD goes without its body.
+  // Returns whether the connection stays open: the answer was written, and `keep_alive` is true. An answer to HEAD is
+  // sent without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
 
   // An answer whose body is written piece by piece: `head` without its body, then pieces that are not empty. Each call
   // returns whether the client still reads: one that reads nothing for half a minute is given up. `version` is the
-  // request's: 10 has no chunks, and reads until the end.
+  // request's: a client of version 10 gets no chunks, and reads until the connection ends.
   Awaitable<bool> begin_stream(HttpAnswer head, unsigned version, bool keep_alive);
   Awaitable<bool> write_stream(std::string piece);
   Awaitable<bool> end_stream();  // whether the connection goes on
@@ -61,10 +62,10 @@ class HttpConnection {
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
 
   // Calls `hung_up` when the client hangs up, until unwatch(). A client that already sends its next request is no
-  // longer watched. One that shuts down only its sending side, as `nc` does, still reads: TCP tells it apart from one
-  // that is gone by the response to written bytes. So an interim answer is written to it, which HTTP lets every client
-  // of version 11 skip; in a stream, its events serve. For version 10 there is nothing to write: the client has hung
-  // up, unless its stream has begun. `version` is the request's.
+  // longer watched. A client that shuts down only its sending side, as `nc` does, still reads. TCP can tell it apart
+  // from one that is gone only by the response to written bytes. So an interim answer is written to it, which HTTP lets
+  // every client of version 11 skip; in a stream, its events serve this purpose. A client of version 10 allows no
+  // interim answer: it counts as hung up, unless its stream has begun. `version` is the request's.
   void watch(unsigned version, std::function<void()> hung_up);
   void unwatch();
 

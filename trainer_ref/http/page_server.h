@@ -4,7 +4,7 @@
 // Threads: made and destroyed on one; pages are called on the server's own. Destruction ends answers in progress.
 //
 // It has at most 64 connections. A new one replaces the one that has sent nothing for longest, so that clients that
-// connect and send nothing keep no other one out.
+// connect and send nothing cannot keep others out.
 #pragma once
 
 #include <functional>

@@ -28,7 +28,7 @@ class CausalAttention final : public Attention {
   struct Alike {
     std::int64_t rows = 0, longest = 0;
     at::Tensor spread,
-        gather;  // int64 [rows * longest]: the token at each padded place; int64: the padded place of each
+        gather;  // int64 [rows * longest]: the token at each padded place; int64: the padded place of each token
   };
 
   PackedRows rows_;

@@ -38,12 +38,12 @@ struct ModelConfig {
   std::vector<std::int64_t> eos_token_ids;
 };
 
-// Reads `folder`/config.json. Errors name the key: an unsupported architecture, rope scaling, sliding window in use,
-// image tower or encoder; a missing or ill-typed key; a folder that does not exist (for a hub name, the error says how
-// to download it).
+// Reads `folder`/config.json. An error names the key. It reports an unsupported architecture, rope scaling, sliding
+// window in use, image tower or encoder; a missing or ill-typed key; or a folder that does not exist (for a hub name,
+// it says how to download it).
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder);
 
-// Ends the text of an error of --model, which the trainer and the engine have.
+// The trainer and the engine end their errors about --model with this text.
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 
 }  // namespace bascule::ref

@@ -12,7 +12,7 @@ namespace bascule::ref {
 
 struct PackedRows {
   std::vector<std::int64_t> starts{0};  // [R + 1]: the place of each row's first token, and N
-  at::Tensor device_starts;             // int32 [R + 1]: the same where the tokens lie
+  at::Tensor device_starts;             // int32 [R + 1]: the same, on the tokens' device
   std::int64_t longest = 0;             // tokens of the longest row
 
   std::int64_t rows() const { return static_cast<std::int64_t>(starts.size()) - 1; }

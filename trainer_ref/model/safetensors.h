@@ -29,7 +29,8 @@ class SafetensorsFile {
   const SafetensorsHeader& header() const { return header_; }
   std::span<const std::byte> bytes(const SafetensorsHeader::Entry& entry) const;
 
-  // Checks that a slot's file holds the version in its stamp; OK for a file without a stamp. Reads all of it.
+  // Reads the whole file, and checks that a slot's file holds the version in its stamp. Returns OK for a file without a
+  // stamp.
   absl::Status check_stamp() const;
 
  private:

@@ -26,8 +26,8 @@ TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, 
 // replaces; elsewhere two float tensors.
 std::int64_t logit_bytes_a_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
 
-// The places whose chunk takes at most kLogitBytes; at least 1. With a head of 151,936 by 1,024, cast to bfloat16, and
-// its gradient of one chunk, this is less than 1 GB.
+// Returns how many places a chunk may have to take at most kLogitBytes; at least 1. For a head of 151,936 by 1,024, a
+// chunk takes less than 1 GB together with the head cast to bfloat16 and its gradient for the chunk.
 inline constexpr std::int64_t kLogitBytes = std::int64_t{320} << 20;
 std::int64_t default_logit_chunk(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
 

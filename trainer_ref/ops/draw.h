@@ -20,7 +20,7 @@ inline constexpr int kMostTop = 20;  // likeliest tokens that a draw may report
 struct Draw {
   double number = 0;              // in [0, 1)
   float inverse_temperature = 1;  // 0: greedy
-  float min_p = 0;                // the least weight of a token, as a part of the likeliest one's
+  float min_p = 0;                // the least weight of a token, as a fraction of the likeliest one's
   float top_p = 1;
   std::int32_t top_k = 0;   // 0: all
   std::int32_t row = 0;     // of the logits

@@ -31,7 +31,7 @@ struct AttentionInput {
 
 // How many blocks of threads share a token's context, so that `tokens` of them keep a GPU of `processors` busy.
 int splits_for(std::int64_t tokens, int key_heads, std::int64_t longest_context, int processors);
-// Elements of float32 that token_attention() needs as work space with more than one split; else none.
+// Returns how many elements of float32 token_attention() needs as work space; 0 with a single split.
 std::int64_t partial_floats(std::int64_t tokens, int heads, int width, int splits);
 
 // out [N, H, D] of the cache's type. `partial`: partial_floats() of device memory.
@@ -48,7 +48,7 @@ struct PromptTile {
   std::int32_t row = 0;       // of `pages`
   std::int32_t begin = 0;     // its first token in the batch
   std::int32_t count = 0;     // 0: the tile only pads
-  std::int32_t position = 0;  // of the first in its sequence: its context is position + 1
+  std::int32_t position = 0;  // of its first token in the sequence, whose context is position + 1
 };
 // The same for the tokens of `tiles` [count], on the device; row_of and context_of are not read.
 kernels::cuda::CudaResult prompt_attention(void* out, const PagedCache& cache, const AttentionInput& input,

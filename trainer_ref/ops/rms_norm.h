@@ -1,4 +1,4 @@
-// RMSNorm, with the residual's sum before it.
+// RMSNorm, after an optional addition to the residual.
 //
 //   residual[n] += added[n]                                       (if `added` is given)
 //   out[n]       = weight · residual[n] / sqrt(mean(residual[n]²) + epsilon)

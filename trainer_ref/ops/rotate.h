@@ -27,7 +27,8 @@ struct RotateInput {
   float epsilon = 1e-6F;    // of the norms
 };
 
-// turns [N, D/2, 2] of positions [N], ω [D/2] in radians per position, rounded to `dtype` like the models'. Per step.
+// Computes turns [N, D/2, 2] from positions [N] and ω [D/2] (radians per position), rounded to `dtype` as in the
+// models. Call it once per step.
 kernels::cuda::CudaResult make_turns(float* turns, const std::int64_t* positions, const float* frequencies,
                                      std::int64_t tokens, int width, DType dtype, kernels::cuda::Stream stream);
 

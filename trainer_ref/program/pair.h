@@ -10,7 +10,7 @@ namespace bascule::ref {
 inline constexpr const char* kTrainSection = "train";
 inline constexpr const char* kEngineSection = "engine";
 
-// What each of them gives to parse_flags().
+// Return what each program passes to parse_flags().
 ProgramInfo train_program(std::string summary);
 ProgramInfo engine_program(std::string summary);
 

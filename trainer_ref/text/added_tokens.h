@@ -59,7 +59,7 @@ class AddedTokens {
   absl::StatusOr<std::vector<Part>> split(std::string_view text, bool is_normalized) const;
 
   const AddedToken* find(std::int64_t id) const;           // null: no such token
-  const AddedToken* find(std::string_view content) const;  // also null
+  const AddedToken* find(std::string_view content) const;  // null: no such token
   std::int64_t ids() const;                                // one more than the largest id
 
   void describe(std::string& out) const;

@@ -13,7 +13,8 @@
 
 namespace bascule::ref {
 
-// The result of two neighbours. Of all pairs of a word, the lowest rank is merged first, the leftmost of several.
+// The result of two neighbours. Of all pairs of a word, the one with the lowest rank is merged first; of several, the
+// leftmost.
 struct Merge {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   std::uint32_t rank = kNone;

@@ -63,7 +63,8 @@ class SpacedStage : public DecoderStage {
   bool is_first_ = true, begins_ = true;
 };
 
-// Characters that represent bytes; all tokens become one. Bytes that are not UTF-8 become U+FFFD.
+// Turns characters that represent bytes into these bytes; all tokens become one. Bytes that are not UTF-8 become
+// U+FFFD.
 class ByteLevelStage : public WholeTokenStage {
  public:
   void finish() override;
@@ -73,7 +74,7 @@ class ByteLevelStage : public WholeTokenStage {
   std::string bytes_;  // of a character that is not whole yet
 };
 
-// Byte tokens such as "<0xE2>". A run of bytes that is not UTF-8 becomes as many U+FFFD.
+// Turns byte tokens such as "<0xE2>" into bytes. If a run of them is not UTF-8, each byte becomes U+FFFD.
 class ByteFallbackStage : public WholeTokenStage {
  public:
   void finish() override;
@@ -126,7 +127,7 @@ class ReplaceCharacterStage : public DecoderStage {
   std::string character_, content_;
 };
 
-// The replacement becomes a space; in the first token nothing, if encoding puts one before the text.
+// Turns the replacement into a space. In the first token, removes it if encoding puts one before the text.
 class MetaspaceStage : public DecoderStage {
  public:
   MetaspaceStage(std::string replacement, bool prepends)

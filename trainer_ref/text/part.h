@@ -19,7 +19,7 @@ absl::StatusOr<std::string> type_of(const nlohmann::json& part, std::string_view
 // The list of parts under `key` of a Sequence.
 absl::StatusOr<const nlohmann::json*> list_of(const nlohmann::json& part, const char* key);
 
-// `text` with its length before it: several of them in a row can be read in one way only. For fingerprints.
+// Returns `text` with its length before it, so that several in a row can be read in one way only. For fingerprints.
 std::string measured(std::string_view text);
 
 }  // namespace bascule::ref

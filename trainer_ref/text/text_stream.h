@@ -15,8 +15,8 @@ class TextStream {
  public:
   explicit TextStream(std::shared_ptr<const TokenizerParts> parts, bool with_special_tokens = false);
 
-  // Returns the text that is whole with this token; empty if a character is still cut, or if the token adds none.
-  // Unknown ids add none, nor do special tokens unless requested.
+  // Returns the text that this token completes; empty if a character is still cut, or if the token adds none. Unknown
+  // ids add none, nor do special tokens unless requested.
   std::string push(std::int64_t token_id);
 
   // The rest, once no token follows: a character that stays cut is U+FFFD.

@@ -30,9 +30,9 @@ class Tokenizer {
   // part (in both cases the model can still be served by token ids), INVALID_ARGUMENT if the file is malformed.
   static absl::StatusOr<Tokenizer> read(const std::filesystem::path& folder);
 
-  // Finds special tokens in `text`, as Hugging Face does. `add_special_tokens` adds the post_processor's, such as a
-  // token that begins every text. Returns INVALID_ARGUMENT if `text` is not UTF-8 or the vocabulary lacks a token for a
-  // part of it, which the error names, RESOURCE_EXHAUSTED if a regular expression gave up.
+  // Finds special tokens in `text`, as Hugging Face does. `add_special_tokens` adds the post_processor's tokens, such
+  // as one that begins every text. Returns INVALID_ARGUMENT if `text` is not UTF-8 or the vocabulary lacks a token for
+  // a part of it (the error names the part), and RESOURCE_EXHAUSTED if a regular expression gave up.
   absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens = false) const;
 
   // Leaves out unknown ids, and special tokens unless requested.
@@ -42,7 +42,8 @@ class Tokenizer {
   TextStream stream(bool with_special_tokens = false) const;
 
   std::optional<std::int64_t> id_of(std::string_view token) const;
-  // The token as the file writes it, or nullopt if no token has the id. It lives as long as this, or a copy.
+  // The token as the file writes it, or nullopt if no token has the id. The text lives as long as this tokenizer or a
+  // copy of it.
   std::optional<std::string_view> token_of(std::int64_t id) const;
   // The bytes of one token: if it cuts a character, decode() has U+FFFD for them. Empty if no token has the id.
   std::string bytes_of(std::int64_t id) const;
@@ -51,7 +52,7 @@ class Tokenizer {
   // One more than the largest id.
   std::int64_t ids() const;
 
-  // 32 hexadecimal digits over everything that changes an id or a text: equal ones mean equal results.
+  // A hash, as 32 hexadecimal digits, of everything that changes an id or a text: equal hashes mean equal results.
   const std::string& fingerprint() const;
 
  private:

@@ -25,7 +25,8 @@ void append_character(std::string& text, char32_t character);
 // Unicode's property White_Space.
 bool is_white_space(char32_t character);
 
-// Bytes at the beginning of `bytes` to which no later byte can belong: all but a character that is cut at the end.
+// Returns how many bytes at the beginning of `bytes` cannot be changed by a later byte: all but a character that is cut
+// at the end.
 std::size_t utf8_prefix(std::string_view bytes);
 
 // `bytes` as UTF-8: each longest beginning of a character that is not continued, and each other invalid byte, becomes

@@ -14,7 +14,7 @@
 
 namespace bascule::ref {
 
-// Far beyond any vocabulary: a table by id stays small.
+// Far beyond any vocabulary, and yet small enough for a table by id.
 inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 24) - 1;
 
 bool is_token_id(const nlohmann::json& value);
@@ -22,7 +22,8 @@ bool is_token_id(const nlohmann::json& value);
 // Immutable; moved, not copied, since ids are found by views of the texts.
 class Vocabulary {
  public:
-  // Reads an object {"text": id, ...}. Returns INVALID_ARGUMENT if it is none, or if two tokens have one id.
+  // Reads an object {"text": id, ...}. Returns INVALID_ARGUMENT if `object` is not such an object, or if two tokens
+  // have the same id.
   static absl::StatusOr<Vocabulary> read(const nlohmann::json& object);
 
   Vocabulary() = default;

@@ -15,8 +15,8 @@ double operations_of(const ref::TrialShape& shape);
 
 ref::MemoryPlan plan_of(const ref::TrialShape& shape);
 
-// On a GPU: the most that the log-probabilities of a whole update take in forward and backward pass, in addition to
-// hidden states, weights and their gradients.
+// On a GPU: the most memory that the log-probabilities of a whole update take in forward and backward pass, in addition
+// to hidden states, weights and their gradients.
 std::optional<std::int64_t> log_probs_bytes(const ref::TrialShape& shape);
 
 }  // namespace bascule::bench

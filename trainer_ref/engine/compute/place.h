@@ -16,7 +16,7 @@ struct Place {
   c10::Device device = c10::kCPU;
   std::optional<c10::Stream> stream;  // of a GPU: not the default one, on which no graph can be recorded
 
-  // `device` as open_torch_device() returned it.
+  // `device` must come from open_torch_device().
   static Place on(c10::Device device) {
     if (device.is_cpu()) return {};
     return {device, c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)};

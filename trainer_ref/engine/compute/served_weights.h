@@ -1,7 +1,8 @@
 // The weights that the engine computes with: a checkpoint's own, or views into the slots of a receiver.
 //
-// For the engine's thread only. A Decoder is bound once per slot; a flip to a live slot costs a look-up. A slot that is
-// gone releases its Decoder, so code that keeps something beside a Decoder holds a weak_ptr to it.
+// For the engine's thread only. A Decoder is bound once per slot; a flip to a live slot costs a look-up. When a slot is
+// gone, its Decoder is released, so code that keeps something beside a Decoder must hold only a weak_ptr to that
+// Decoder.
 #pragma once
 
 #include <filesystem>

@@ -23,7 +23,7 @@ class StopStrings {
   std::string push(std::string_view more);
   std::string finish();  // the rest, once nothing follows
 
-  // The stop string that ended the text: the one that begins first, and of several the first in the list.
+  // The stop string that ended the text: the one that begins first; of several that begin there, the first in the list.
   const std::optional<std::string>& found() const { return found_; }
 
  private:
