@@ -1,7 +1,7 @@
 // One rendering's budget, and everything that lives as long: namespaces, loops, scopes.
 //
-// A template comes with a checkpoint and may be hostile. It cannot run forever or take all memory: each evaluated node,
-// each visited item and every 64 bytes made cost a step.
+// A template comes with a checkpoint and may be hostile. So that it cannot run forever or take all memory, each
+// evaluated node, each visited item and every 64 bytes of text cost a step.
 #pragma once
 
 #include <chrono>

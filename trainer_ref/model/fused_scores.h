@@ -7,7 +7,8 @@
 
 namespace bascule::ref {
 
-// Whether the two functions below support logits on this device: a GPU. Logits are contiguous, float or bfloat16.
+// Returns whether the two functions below work on this kind of device: true for a GPU in a build with CUDA. Logits must
+// be contiguous, float or bfloat16.
 bool has_fused_scores(at::DeviceType device);
 
 struct ChunkScores {
