@@ -1,5 +1,5 @@
-// Tokens drawn from logits on the device, as sample() of engine/sampler.h draws them on the host: by the inverse of the
-// cumulative distribution, with the same number, cuts and order. Logits never leave the device.
+// Tokens drawn from logits on the device, as sample() of engine/schedule/sampler.h draws them on the host: by the
+// inverse of the cumulative distribution, with the same number, cuts and order. Logits never leave the device.
 //
 // Weights are integers, 2^40 for the likeliest token: their sums are the same in any order, so the same logits and
 // number give the same token each time, in any batch. The host's weights are float64, so its draw may differ if a
