@@ -1,4 +1,5 @@
-// The baselines: the simplest code that moves the same bytes, or makes the same round trips. They alternate with ours.
+// The baselines: the simplest code that moves the same bytes, or makes the same round trips, as Bascule ("ours"). The
+// benchmark alternates the two.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ class PlainCopy {
   virtual ~PlainCopy() = default;
   virtual const std::string& name() const = 0;
   virtual void settle() const {}  // called before each turn, ours or the baseline's
-  // Copies as many bytes as it was made for; returns seconds.
+  // Copies as many bytes as the object was made for; returns seconds.
   virtual absl::StatusOr<double> run(std::span<const std::byte> source) = 0;
 };
 
@@ -28,12 +29,12 @@ class PlainCopy {
 class FlatCopy final : public PlainCopy {
  public:
   enum class Into { kMemfd, kFile };
-  // Into `bytes` of a memfd, or of an unnamed file in `folder`. `pool` outlives it.
+  // Makes a copy into `bytes` bytes of a memfd, or of an unnamed file in `folder`. `pool` must outlive it.
   static absl::StatusOr<FlatCopy> make(Into into, const std::filesystem::path& folder, std::uint64_t bytes,
                                        kernels::ThreadPool& pool);
 
   absl::StatusOr<double> run(std::span<const std::byte> source) override;
-  // For files: writes out dirty pages. Each turn then takes the faults of clean pages, like sends that are far apart,
+  // For files: writes dirty pages to the disk. Each turn then faults on clean pages, as sends do that are far apart,
   // and does not wait while the kernel writes another turn's pages.
   void settle() const override;
   const std::string& name() const override { return name_; }
@@ -47,7 +48,7 @@ class FlatCopy final : public PlainCopy {
   kernels::ThreadPool* pool_ = nullptr;
 };
 
-// write() of all bytes over an allocated file, and fsync.
+// Writes all bytes over an allocated file with write(), then calls fsync.
 class WriteAndSync {
  public:
   static absl::StatusOr<WriteAndSync> make(const std::filesystem::path& folder, std::span<const std::byte> source);
@@ -57,8 +58,8 @@ class WriteAndSync {
   UniqueFd descriptor_;
 };
 
-// A turn is a packet to each of several processes over Unix sockets, and one back from each. The processes only read
-// and write.
+// In one turn, a packet goes to each of several processes over a Unix socket, and each sends one back. The processes do
+// nothing else.
 class SocketTurns {
  public:
   static absl::StatusOr<SocketTurns> make(int processes);

@@ -56,7 +56,7 @@ absl::Status Content::check_on_host(const TensorView& tensor, DType trainer_dtyp
   return absl::OkStatus();
 }
 
-// Checks all tensors at once; if one is wrong, one after the other.
+// Checks all tensors at once; if any is wrong, checks them one after the other.
 absl::Status Content::check_on(Gpu& gpu, std::span<const TensorView> tensors, DType trainer_dtype) const {
   const auto compare = [&](const TensorView& tensor) {
     return gpu.compare(elements(tensor.name, element_count(tensor.shape), trainer_dtype, tensor.dtype), tensor.data);

@@ -22,16 +22,17 @@ class Content {
  public:
   Content(std::uint64_t seed, std::uint64_t generation) : seed_(seed), generation_(generation) {}
 
-  // Elements [begin, begin + count) of the tensor `name`, whose type is `dtype`, F32 or BF16, in the trainer.
+  // Writes elements [begin, begin + count) of the tensor `name`, whose type in the trainer is `dtype` (F32 or BF16).
   void write(std::string_view name, DType dtype, std::uint64_t begin, std::uint64_t count, std::byte* to) const;
 
-  // All elements of the tensor `name`, for a GPU to write or compare.
+  // Returns all elements of the tensor `name`, for a GPU to write or compare.
   Elements elements(std::string_view name, std::uint64_t count, DType trainer, DType memory) const {
     return {.first_word = first_word(name), .count = count, .trainer = trainer, .memory = memory};
   }
 
-  // OK if a worker's `tensors` all hold this content and are `count` tensors of `bytes` in all. `trainer_dtype` is the
-  // type of every tensor in the trainer; `gpu` has the tensors, or is null. DATA_LOSS names a wrong element.
+  // Returns OK if a worker's `tensors` all hold this content and are `count` tensors of `bytes` bytes in all.
+  // `trainer_dtype` is the type of every tensor in the trainer; `gpu` has the tensors, or is null. DATA_LOSS names a
+  // wrong element.
   absl::Status check(std::span<const TensorView> tensors, DType trainer_dtype, std::size_t count, std::uint64_t bytes,
                      Gpu* gpu = nullptr) const;
 

@@ -1,4 +1,4 @@
-// The elements of content.h from their words, as the host and a GPU make them: element i of a tensor has the word
+// How the host and a GPU make the elements of content.h from their words. Element i of a tensor has the word
 // first + i * kStride (mod 2^32).
 #pragma once
 

@@ -1,5 +1,5 @@
-// bascule-bench-control: the parts of the control path, without sockets and threads: compiling a plan when a worker
-// joins, encoding and decoding a message a few times per send.
+// bascule-bench-control measures the parts of the control path, without sockets and threads: compiling a plan, which
+// happens when a worker joins, and encoding and decoding a message, which happens a few times per send.
 //
 //   bascule-bench-control --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
@@ -57,7 +57,7 @@ void decode_message(benchmark::State& state, const Message& message) {
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes.size()) * state.iterations());
 }
 
-// A message of every send.
+// A message that every send has.
 Message small_message() {
   Sealed sealed;
   sealed.version = 1'234'567;

@@ -2,10 +2,11 @@
 //
 //   bascule-bench-cuda [--repeat 30] [--json FILE]
 //
-// The baseline is cudaMemcpyAsync from device to device of half of the bytes that the row reads and writes, so that
-// both move the same number through memory. Times come from device events around one call of ours, and around one copy:
-// medians of turns (ours, baseline, ours, baseline ...). Tensors are in a shuffled order in the source and hold random
-// bytes. Each row's digest is compared with a digest of the resulting slot; the tests check the bytes themselves.
+// The baseline is cudaMemcpyAsync from device to device. It copies half as many bytes as the row reads and writes
+// together, so that both move the same number through memory. Device events around one call of ours, and around one
+// copy, give the times; the table shows medians of turns (ours, baseline, ours, baseline ...). In the source, tensors
+// are in a shuffled order and hold random bytes. Each row's digest is compared with a digest of the resulting slot; the
+// tests check the bytes themselves.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

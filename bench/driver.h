@@ -11,11 +11,11 @@
 namespace bascule::bench {
 
 // Runs everything that --scenario and --sync ask for. A scenario that fails (wrong bytes at a worker, a failed send)
-// leaves a row that says so, and the others still run. `folders` has an empty one for each of options.sync; the caller
-// removes them.
+// leaves a row that says so, and the others still run. `folders` has an empty folder for each of options.sync; the
+// caller removes them.
 absl::StatusOr<Results> run_all(const Options& options, const std::vector<std::filesystem::path>& folders);
 
-// The scheme, scenario and reason of the first failed row; empty if none failed.
+// Returns the scheme, scenario and reason of the first failed row; empty if none failed.
 std::string failure_of(const Results& results);
 
 }  // namespace bascule::bench

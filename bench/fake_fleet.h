@@ -28,18 +28,18 @@ namespace bascule::bench {
 
 class FakeFleet {
  public:
-  // `expected` goes into every worker's greeting; empty: it takes any tensors.
+  // `expected` goes into every worker's greeting; if it is empty, workers take any tensors.
   FakeFleet(Endpoint endpoint, std::vector<TensorSpec> expected);
   ~FakeFleet();
 
-  // Adds `count` workers: all connect before the first greets. An error is connect(2)'s, with its number.
+  // Adds `count` workers: all connect before the first greets. Errors are those that connect(2) returned, with errno.
   absl::Status join(int count);
-  // Kills one worker when its next version is sealed: socket and lease pipe close without a message.
+  // Kills one worker when its next version is sealed: its socket and lease pipe close without a message.
   void kill_when_sealed() { kill_when_sealed_ = true; }
 
   // Runs until the deadline, or until `done`, called whenever no event is ready, returns true.
   void run_until(const std::function<bool()>& done, Deadline deadline);
-  boost::asio::io_context& io() { return io_; }  // for events that should wake it
+  boost::asio::io_context& io() { return io_; }  // for events that should wake run_until()
 
   int welcomed() const;                            // connected, and may read slots
   int serving(Version at_least = 1) const;         // connected, and serve such a version

@@ -99,7 +99,7 @@ absl::Status check_scheme(const Sync& sync, std::string_view text) {
   return absl::IsUnimplemented(status) ? absl::OkStatus() : annotate(status, cat("--sync=", text));
 }
 
-// --workers: for worker processes it is one small number.
+// Takes --workers. Scenarios with worker processes need one small number.
 absl::Status take_workers(Options& options) {
   constexpr int kMostProcesses = 64, kMostFakes = 8192;
   const std::string text = absl::GetFlag(FLAGS_workers);

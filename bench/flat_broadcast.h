@@ -11,9 +11,9 @@
 
 namespace bascule::bench {
 
-// From the models' device to the workers' device, with the endpoint's number of blocks per GPU: consecutive broadcasts
-// of `sizes` bytes, each in one, or in pieces as the scheme sends it. The first broadcast, which is slow, is done when
-// this returns.
+// Makes the copy from the models' device to the workers' device: one broadcast after another, of `sizes` bytes, each
+// whole or in pieces like the scheme's. It uses the endpoint's number of blocks per GPU. The first broadcast, which is
+// slow, is done when this returns.
 absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(const Context& context, std::vector<std::uint64_t> sizes,
                                                                bool in_pieces = false);
 

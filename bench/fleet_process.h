@@ -20,13 +20,13 @@ class FleetProcess {
   static absl::StatusOr<FleetProcess> start(const std::string& endpoint, std::uint64_t tensors);
 
   struct State {
-    int welcomed = 0, serving = 0;  // `serving`: the newest version that any of them serves
+    int welcomed = 0, serving = 0;  // how many workers may read slots, and how many serve a version
     int lost = 0;
     std::string why;  // why the last one was lost
   };
   // Adds `count` workers at once; returns once all have greeted.
   absl::Status join(int count);
-  // The state once `count` workers serve a version or are lost; with 0, the state now.
+  // Returns the state once `count` workers serve a version or are lost; with 0, the state now.
   absl::StatusOr<State> settled(int count = 0);
   absl::Status kill_when_sealed();
 

@@ -9,7 +9,7 @@
 namespace bascule::bench {
 
 struct Footprint {
-  // Resident bytes of the mappings that hold slots, and of all others: program, libraries, heap, stacks.
+  // Resident bytes of the mappings that hold slots, and of all other mappings: program, libraries, heap, stacks.
   std::uint64_t slots_rss = 0, rest_rss = 0;
   std::uint64_t rest_pss = 0;            // the same, with a page that n processes share counted as 1/n
   std::uint64_t rest_private_dirty = 0;  // freed if only this process ends
@@ -19,7 +19,7 @@ struct Footprint {
 // `slot_addresses` has an address within each slot's mapping.
 Footprint footprint(const std::set<const void*>& slot_addresses);
 
-// The memory in a text in the format of /proc/self/smaps.
+// Returns the memory that `smaps`, a text in the format of /proc/self/smaps, states.
 Footprint memory_of_smaps(std::string_view smaps, const std::function<bool(std::uint64_t, std::uint64_t)>& is_slot);
 
 }  // namespace bascule::bench

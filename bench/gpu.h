@@ -1,5 +1,5 @@
-// The measurements' own work on a GPU: memory for models, making, reading and checking their content (content.h), and
-// the plain copies that serve as baselines. In a build without CUDA, open() returns an error.
+// The measurements' own work on a GPU: it allocates models, makes, reads and checks their content (content.h), and
+// makes the plain copies that serve as baselines. In a build without CUDA, open() returns an error.
 //
 // One thread at a time. Writes, reads and checks go to the device's default stream, like a trainer's or an engine's
 // work. Each call waits for its work unless it says otherwise.
@@ -29,7 +29,7 @@ struct Elements {
 
 class Gpu {
  public:
-  // UNIMPLEMENTED: this build has no CUDA. NOT_FOUND: there is no such GPU.
+  // Returns UNIMPLEMENTED if this build has no CUDA, NOT_FOUND if there is no such GPU.
   static absl::StatusOr<std::shared_ptr<Gpu>> open(int device);
 
   virtual ~Gpu() = default;
@@ -41,9 +41,9 @@ class Gpu {
   virtual absl::StatusOr<std::uint64_t> free_bytes() = 0;  // of the whole device
 
   virtual absl::Status write(const Elements& elements, std::byte* to) = 0;  // returns at once
-  // Compares until wrong_element() is called; returns at once.
+  // Starts to compare, and returns at once; wrong_element() gives the result.
   virtual absl::Status compare(const Elements& elements, const std::byte* with) = 0;
-  // Returns the index of a wrong element among all that were compared; nullopt if all were right.
+  // Returns the index of a wrong element, if compare() has found any; nullopt if all were right.
   virtual absl::StatusOr<std::optional<std::uint64_t>> wrong_element() = 0;
   virtual absl::Status read(const std::byte* data, std::uint64_t bytes) = 0;  // every byte, as a token reads weights
   virtual absl::Status wait() = 0;
@@ -58,11 +58,11 @@ struct SharedMemory {
   std::shared_ptr<std::byte> data;           // to be written by its own GPU
   std::shared_ptr<const std::byte> of_peer;  // to be read by the peer GPU
 };
-// UNIMPLEMENTED: the GPU `peer` cannot reach memory of `device`.
+// Returns UNIMPLEMENTED if the GPU `peer` cannot reach memory of `device`.
 absl::StatusOr<SharedMemory> share_with_peer(int device, int peer, std::uint64_t bytes);
 
-// One cudaMemcpyAsync of `bytes` from memory of `from` to memory of `to`, timed by device events. On the host it uses
-// its own pinned memory: run() ignores a source there.
+// Makes one cudaMemcpyAsync of `bytes` bytes from memory of `from` to memory of `to`, timed by device events. On the
+// host it uses its own pinned memory, so run() ignores its source if `from` is the host.
 absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int from, int to, std::uint64_t bytes);
 
 }  // namespace bascule::bench

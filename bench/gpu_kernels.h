@@ -12,7 +12,7 @@ void launch_write(std::uint32_t first_word, std::uint64_t count, DType trainer, 
 // Lowers *wrong to the index of the first wrong element.
 void launch_compare(std::uint32_t first_word, std::uint64_t count, DType trainer, DType memory, const std::byte* with,
                     unsigned long long* wrong);
-// Reads 16 bytes at a time and skips a shorter rest; `data` is aligned to 16 bytes.
+// Reads 16 bytes at a time and skips a shorter rest. `data` must be aligned to 16 bytes.
 void launch_read(const std::byte* data, std::uint64_t bytes, unsigned* sink);
 
 }  // namespace bascule::bench

@@ -3,9 +3,10 @@
 //   bascule-bench-kernels --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
 //       --benchmark_report_aggregates_only=true
 //
-// bytes_per_second counts every byte read and every byte written once, so that rows with different casts compare: a
-// row's rate over memcpy's is its share of the machine's rate. Interleaving alternates the rows; compare medians. The
-// CPU column is the time of all threads; if other programs run, it says more than wall-clock time.
+// bytes_per_second counts every byte read and every byte written once, so that rows with different casts can be
+// compared: a row's rate divided by memcpy's is its share of the machine's rate. Interleaving alternates the rows;
+// compare medians. The CPU column is the time of all threads; if other programs run, it is more reliable than
+// wall-clock time.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -13,14 +13,14 @@ struct Machine {
   // part, gpu; all as text, "unknown" if the system does not report it.
   std::map<std::string, std::string> facts;
 
-  // Empty if figures of both may be compared; else the differences, as "cpu: X and Y". Memory and filesystem may
-  // differ.
+  // Returns an empty text if figures of both machines may be compared, else the differences: "cpu: X and Y". Memory and
+  // filesystem may differ.
   std::string difference(const Machine& other) const;
 };
 
 Machine this_machine(const std::filesystem::path& folder);
 
-// The kernel's estimate of free bytes, or fewer if the process's control group is limited.
+// Returns the kernel's estimate of free bytes, or fewer if the process's control group is limited.
 std::uint64_t available_memory_bytes();
 
 }  // namespace bascule::bench

@@ -59,8 +59,8 @@ absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape) {
     }
     shares += share.back();
   }
-  // Each gets one element, and the rest by shares, in multiples of 64 for a decoder, like widths. The rounding rest
-  // goes to the first.
+  // Each tensor gets one element; the other elements are divided by shares, in multiples of 64 for a decoder, like
+  // widths. What rounding leaves goes to the first tensor.
   const std::uint64_t rest = elements - shape.tensors;
   std::uint64_t given = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

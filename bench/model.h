@@ -15,7 +15,7 @@
 
 namespace bascule::bench {
 
-// A list of tensors: `bytes` in all as the trainer holds them, in elements of `dtype`.
+// A list of tensors. In the trainer they have `bytes` bytes in all, in elements of `dtype`.
 struct ModelShape {
   std::uint64_t bytes = 0;
   std::uint64_t tensors = 0;
@@ -25,8 +25,8 @@ struct ModelShape {
   enum class Kind { kDecoder, kEqual } kind = Kind::kDecoder;
 };
 
-// Names and sizes, in elements; their sum is bytes / element size, and none is empty. INVALID_ARGUMENT: fewer elements
-// than tensors.
+// A tensor's name and its size in elements. The sizes of a shape's tensors sum to bytes / element size, and none is 0.
+// INVALID_ARGUMENT: there are fewer elements than tensors.
 struct TensorSize {
   std::string name;
   std::uint64_t elements = 0;
@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape);
 
 // A small model for measurements that depend only on the number of tensors.
 ModelShape fleet_model(std::uint64_t tensors);
-absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors);  // that its workers expect
+absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors);  // the tensors that its workers expect
 
 class Model {
  public:
@@ -43,14 +43,15 @@ class Model {
   static absl::StatusOr<Model> make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool,
                                     std::shared_ptr<Gpu> gpu = nullptr);
 
-  // An optimizer's step: writes every element of every tensor. An error is the GPU's.
+  // Does what an optimizer's step does: writes every element of every tensor. Only a GPU returns errors.
   absl::Status step(std::uint64_t generation);
 
   const ModelShape& shape() const { return shape_; }
-  // The bytes that a flat copy reads: as many as the tensors have, starting at the first tensor.
+  // Returns the bytes that a flat copy reads: as many as the tensors have, starting at the first tensor.
   std::span<const std::byte> bytes() const { return {memory_.get(), shape_.bytes}; }
   Gpu* gpu() const { return gpu_.get(); }  // null: host memory
-  // Views into this model; call it once. With slots=1 the tensors move, and free_memory() frees their old memory.
+  // Returns views into this model; call it once. With slots=1 the tensors move, and free_memory() frees their old
+  // memory.
   std::unique_ptr<TensorSource> source();
   void free_memory() { memory_.reset(); }
 

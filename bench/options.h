@@ -15,16 +15,16 @@ namespace bascule::bench {
 // An entry of --sync: a scheme ("shm"), or an endpoint with folder and options ("memmap:///data/slots?digest=off").
 struct Sync {
   std::string scheme, folder, query;  // folder: empty if the bench chooses one
-  // The endpoint in `folder`, with `option` ("digest=always", or nothing) instead of the query's of the same name.
+  // Returns the endpoint in `folder`. `option` ("digest=always", or empty) replaces the query's option of that name.
   std::string endpoint(const std::filesystem::path& folder, std::string_view option) const;
 };
 absl::StatusOr<Sync> parse_sync(std::string_view text);
 
-// "cpu": kHost; "cuda:2": 2; "cuda": 0. INVALID_ARGUMENT: anything else.
+// Returns kHost for "cpu", 2 for "cuda:2", 0 for "cuda", and INVALID_ARGUMENT for any other text.
 absl::StatusOr<int> parse_device(std::string_view text);
 
-// "64": one number; "8,64": several; "8..1024": 8, doubled up to 1024. In rising order, without duplicates.
-// INVALID_ARGUMENT: anything else.
+// Takes one number ("64"), several ("8,64") or a range ("8..1024": 8, doubled up to 1024). Returns them in rising
+// order, without duplicates; INVALID_ARGUMENT for any other text.
 absl::StatusOr<std::vector<int>> parse_counts(std::string_view text);
 
 struct Options {
@@ -37,7 +37,7 @@ struct Options {
   int repeat = 50;
   std::uint64_t seed = 1;
   int threads = 0;                  // of the sender and of the baselines; never 0 once checked
-  std::optional<int> device;        // of models; kHost or a GPU; nullopt: suits the scheme
+  std::optional<int> device;        // of models; kHost or a GPU; nullopt: as suits the scheme
   std::vector<int> worker_devices;  // of workers, in turn; empty: as models
   bool spin = false;
   bool quick = false;
@@ -49,13 +49,13 @@ struct Options {
   std::vector<std::string> compare;  // two files, or none
   std::string command;               // as it was typed
 
-  // The parent folders of the endpoints of each `sync`.
+  // Returns the parent folder of each `sync`'s endpoints.
   std::vector<std::filesystem::path> parents() const;
   // Repeats of rows that take micro- to milliseconds.
   int small_repeat() const { return 10 * repeat; }
 };
 
-// The words of a command line, with `--compare A B` written as `--compare A,B`.
+// Returns the words of a command line, with `--compare A B` rewritten as `--compare A,B`.
 std::vector<std::string> join_compared(std::vector<std::string> words);
 
 }  // namespace bascule::bench

@@ -1,5 +1,5 @@
-// Makes NCCL treat each process as a separate host (--own-hosts): ranks on one machine connect as between hosts, by
-// sockets over loopback, and can share one GPU. schemes/nccl/README.md names the variables.
+// Makes NCCL treat each process as a separate host (--own-hosts): ranks on one machine connect by sockets over
+// loopback, like ranks on different hosts, and can share one GPU. schemes/nccl/README.md names the variables.
 #pragma once
 
 namespace bascule::bench {

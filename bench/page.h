@@ -7,7 +7,7 @@
 
 namespace bascule::bench {
 
-// page.html with the JSON of --json in it.
+// Returns page.html with the JSON of --json inserted.
 std::string page_of(const Results& results);
 
 }  // namespace bascule::bench

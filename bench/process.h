@@ -1,5 +1,5 @@
-// A process of this program in another role ("bascule-bench worker …"). Its stdin is a socket for packets of JSON; it
-// ends when the other end is gone.
+// A process of this program in another role ("bascule-bench worker …"). Its stdin is a socket for packets of JSON; the
+// process ends when the other end is gone.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +25,7 @@ class Packets {
 
   int descriptor() const { return socket_.get(); }
   absl::Status send(const nlohmann::json& message);
-  // DEADLINE_EXCEEDED: nothing came; OUT_OF_RANGE: the other end is gone.
+  // Returns DEADLINE_EXCEEDED if no message came, OUT_OF_RANGE if the other end is gone.
   absl::StatusOr<nlohmann::json> receive(Deadline deadline);
   bool has_one() const;  // true if receive() would not wait: a message came, or the other end is gone
 

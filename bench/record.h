@@ -17,7 +17,7 @@ namespace bascule::bench {
 
 using Stages = std::map<std::string, double>;  // seconds by the stage's name
 
-// A record's target: a ratio of medians, or seconds at a percentile, of at most this.
+// A record's target: its ratio of medians, or its seconds at a percentile, must be at most `at_most`.
 struct Goal {
   enum class Of { kRatio, kP50Seconds, kP99Seconds };
   Of of = Of::kRatio;

@@ -32,21 +32,22 @@ struct Turn {
   Stages stages{};
 };
 
-// Seconds by stage: wait, pack, deliver, prepare, commit (decision to last ack, without ack), ack (in the slowest
-// worker, from receiving `decided` to the flip), with durable=on persist, and threads: the rest of `seconds`.
+// Returns the seconds of each stage: wait, pack, deliver, prepare, commit (from the decision to the last ack, without
+// the stage ack), ack (in the slowest worker, from receiving `decided` to the flip), persist (only with durable=on) and
+// threads (the rest of `seconds`).
 Stages stages_of(const SendReport& report, double seconds);
 
 class Rig {
  public:
   // Returns once every worker serves the first version.
   static absl::StatusOr<std::unique_ptr<Rig>> make(Context& context, const RigOptions& options);
-  ~Rig();  // ends workers, then the sender, then the endpoint's folder
+  ~Rig();  // ends the workers, then the sender, then removes the endpoint's folder
 
-  // A step of the model, a send, timed from call to return, and a check of every byte by every worker. An error if a
-  // worker did not acknowledge, or serves anything else.
+  // Makes a step of the model and a send, timed from call to return; then every worker checks every byte. Returns an
+  // error if a worker did not acknowledge, or serves anything else.
   absl::StatusOr<Turn> send();
   absl::Status step() { return model_.step(++generation_); }
-  absl::StatusOr<SendReport> send_only();  // without step and check; an error unless complete
+  absl::StatusOr<SendReport> send_only();  // without step and check; returns an error if the send is not complete
   absl::Status check();                    // every worker checks its bytes
 
   Sender& sender() { return *sender_; }
@@ -54,16 +55,16 @@ class Rig {
   std::vector<Worker>& workers() { return workers_; }
   // Adds a worker; returns once it serves the next version.
   absl::Status add_worker(const Context& context, const RigOptions& options);
-  // The same without waiting, so that sends can go on: the worker's answer() says that it serves a version.
+  // The same without waiting, so that sends can go on; the worker's answer() comes once it serves a version.
   absl::Status begin_to_add_worker(const Context& context, const RigOptions& options);
   void remove_worker(std::size_t which);  // kills it if it still runs
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   absl::StatusOr<std::vector<nlohmann::json>> ask_all(const nlohmann::json& question);
 
-  // How much this process's footprint, without slots, has grown since before there was a sender.
+  // Returns how much this process's footprint, without slots, has grown since before the sender was made.
   absl::StatusOr<Footprint> footprint_now();
   const Footprint& footprint_before() const { return before_; }
-  // Memory taken on the model's GPU, beyond the model and two slots.
+  // Returns how much memory is taken on the model's GPU, beyond the model and two slots.
   absl::StatusOr<double> gpu_memory_taken() const;
 
  private:

@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "bascule-bench-";
 constexpr const char* kLock = "run.lock";
 
-// The lock of a new folder. It gets its name once it is locked, so that no other run finds it free. An empty descriptor
-// if the file system has no locks: then only its own run removes the folder.
+// Returns the lock of a new folder. The lock file gets its name once it is locked, so that no other run finds it free.
+// Returns an empty descriptor if the file system has no locks; then only its own run removes the folder.
 UniqueFd lock_new(const fs::path& folder) {
   const fs::path unnamed = folder / "run.lock.new", named = folder / kLock;
   UniqueFd fd(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -42,7 +42,7 @@ bool is_own(int fd, mode_t kind) {
   return ::fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == kind && status.st_uid == ::geteuid();
 }
 
-// The lock of a folder that a dead run has left; an empty descriptor for any other.
+// Returns the lock of a folder that a dead run has left; an empty descriptor for any other folder.
 UniqueFd lock_of_dead(const fs::path& path) {
   const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder || !is_own(folder.get(), S_IFDIR)) return {};

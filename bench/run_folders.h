@@ -1,5 +1,5 @@
-// The folders of a run: one in each parent folder of its endpoints, locked as long as any process of the run may use
-// them. The next run in the same place removes the folders of a killed run.
+// The folders of a run: one in each parent folder of its endpoints. They are locked as long as any process of the run
+// may use them. The next run in the same place removes the folders of a killed run.
 //
 //   bascule-bench-XXXXXX/   run.lock   the endpoints and files of the run
 #pragma once
@@ -14,8 +14,8 @@ namespace bascule::bench {
 
 class RunFolders {
  public:
-  // Makes an empty folder for the run in each of `parents`, or none if one cannot be made. A forked process keeps the
-  // locks; a started one does not.
+  // Makes an empty folder for the run in each of `parents`, or no folder if one cannot be made. A forked process keeps
+  // the locks; a program that the run starts does not.
   static absl::StatusOr<RunFolders> make(const std::vector<std::filesystem::path>& parents);
 
   const std::vector<std::filesystem::path>& paths() const { return paths_; }
@@ -26,8 +26,8 @@ class RunFolders {
   std::vector<UniqueFd> locks_;
 };
 
-// Removes the run folders in `parent` that belong to this user and whose lock no process holds; returns them. One
-// without a lock is left alone, since it may be in use.
+// Removes the run folders in `parent` that belong to this user and whose lock no process holds; returns them. A folder
+// without a lock file is left alone, since it may be in use.
 std::vector<std::filesystem::path> remove_left_behind(const std::filesystem::path& parent);
 
 }  // namespace bascule::bench

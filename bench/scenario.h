@@ -60,18 +60,19 @@ absl::Status run_throughput(Context&);
 absl::Status run_sweep(Context&);
 absl::Status run_fleet_scenario(Context&);
 
-// Fills `record` by `measure`, gives it its target, and adds it to the results. If the machine or this version cannot
-// do it (RESOURCE_EXHAUSTED, UNIMPLEMENTED, NOT_FOUND, INVALID_ARGUMENT), it becomes a skipped row that says why.
+// Lets `measure` fill `record`, sets the record's target, and adds it to the results. If `measure` returns
+// RESOURCE_EXHAUSTED, UNIMPLEMENTED, NOT_FOUND or INVALID_ARGUMENT, because the machine or this version cannot do it,
+// the record becomes a skipped row that says why.
 absl::Status measure(Context& context, Record record, const std::function<absl::Status(Record&)>& measure);
-// The same for counts; if they are skipped, `what` names all of them.
+// The same for counts; if they are skipped, one row named `what` stands for all of them.
 absl::Status count(Context& context, std::string_view what, const std::function<absl::Status()>& measure);
 
-// A record of this scenario, without sizes.
+// Returns an empty record of the scenario, without sizes.
 Record record_of(const Context& context, std::string_view scenario);
 // The same with the sizes of the command line.
 Record record_as_asked(const Context& context, std::string_view scenario, std::string_view baseline_name);
 
-// If there are more busy threads than cores, adds a note and drops the row's target.
+// If there are more busy threads than cores, adds a note to the row and drops its target.
 void note_busy_threads(Record& record, int busy_threads);
 
 }  // namespace bascule::bench

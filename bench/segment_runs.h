@@ -1,4 +1,4 @@
-// Segments of the benchmarks of single operations.
+// Segments for the benchmarks of single operations.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace bascule::bench {
 
-// `tensors` runs of `elements` each, consecutive in the slot.
+// Returns `tensors` runs of `elements` elements each, consecutive in the slot.
 inline std::vector<kernels::Segment> segment_runs(DType tensor, DType slot, std::uint64_t tensors,
                                                   std::uint64_t elements) {
   std::vector<kernels::Segment> segments(tensors);

@@ -25,7 +25,7 @@ absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint
     return annotate(check_fits({one_model, slots, target}, free), where);
   }
   if (!context.gpu) return check_fits({one_model, slots, target}, available_memory_bytes());
-  // The sender packs into its own slot there, and each worker on the same GPU keeps two.
+  // The sender packs into its own slot on its GPU, and each worker on the same GPU keeps two receive buffers.
   const std::uint64_t there = context.worker_device == context.device ? 2 * std::uint64_t(workers) : 0;
   BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
   BASCULE_TRY(annotate(

@@ -13,21 +13,21 @@ struct SendCase {
   RigOptions rig{};
   int repeat = 1;
   double copied_share = 1;  // bytes that the baseline copies, as a share of a slot
-  int busy_threads = 0;     // besides packing threads, and engines that step or spin
-  bool after_pack = false;  // adds a second record: end of the pack to return, over two turns of Unix sockets
+  int busy_threads = 0;     // in addition to packing threads, and to engines that step or spin
+  bool after_pack = false;  // adds a record: from the pack's end to the return; baseline: two turns of Unix sockets
 };
 
 // Adds one record. Checks first that model, slots and the baseline's target fit into memory.
 absl::Status measure_sends(Context& context, std::string_view scenario, const SendCase& send_case);
 
-// The baseline of a send of `bytes` from the models' device to the workers' device.
+// Returns the baseline of a send of `bytes` bytes from the models' device to the workers' device.
 absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64_t bytes);
 
-// OK if a model, two slots and `baseline_bytes` now fit into their memories.
+// Returns OK if a model, two slots and `baseline_bytes` fit into the free memory of their devices.
 absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint64_t slot_bytes,
                             std::uint64_t baseline_bytes, int workers = 1);
 
-// OK if models and workers are in host memory. UNIMPLEMENTED: they are not; the text says `why` this scenario has no
+// Returns OK if models and workers are in host memory, else UNIMPLEMENTED, whose text says `why` this scenario has no
 // row.
 absl::Status check_on_host(const Context& context, std::string_view why);
 

@@ -1,5 +1,5 @@
-// An engine's stall at a flip, measured at its token boundaries: the time of commit(), and the time that the next step
-// lost to first touches, compared with later steps.
+// An engine's stall at a flip, measured at its token boundaries: the time inside commit(), and the time that the next
+// step loses, compared with later steps, because it touches pages for the first time.
 //
 //   boundary   flip    1 … 8      9
 //   step       first   baseline   ordinary

@@ -7,8 +7,8 @@
 
 namespace bascule::bench {
 
-// The quantile `q` of [0, 1], interpolated linearly between neighbours in order (Hyndman and Fan's type 7, NumPy's
-// default). 0 of no values.
+// Returns the quantile `q`, from 0 to 1, interpolated linearly between neighbours in order (Hyndman and Fan's type 7,
+// NumPy's default); 0 if there are no values.
 double quantile(std::span<const double> values, double q);
 
 struct Summary {
@@ -20,7 +20,8 @@ Summary summarise(std::span<const double> values);
 struct Interval {
   double low = 0, high = 0;
 };
-// The interval of median(above) / median(below) in 95 of 100 resamplings with replacement, chosen by `seed`.
+// Returns the interval that holds median(above) / median(below) in 95 of 100 resamplings with replacement, chosen by
+// `seed`.
 Interval ratio_of_medians(std::span<const double> above, std::span<const double> below, std::uint64_t seed);
 
 }  // namespace bascule::bench

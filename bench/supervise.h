@@ -8,10 +8,10 @@
 namespace bascule::bench {
 
 // Calls `work` in a forked child and returns its result, once the child and all processes that it started are gone and
-// `folders` are removed with their contents. If the child crashed or was killed (as for memory), it says so on stderr
-// and returns 128 + the signal. SIGINT, SIGTERM and SIGHUP kill the child and then end this process by the same signal,
-// unless they were ignored when the program started. Call it while there is one thread. SIGKILL of this process also
-// kills the child, and leaves the folders to the next run.
+// `folders` are removed with their contents. If the child crashed or was killed (for example, for lack of memory), says
+// so on stderr and returns 128 + the signal. SIGINT, SIGTERM and SIGHUP kill the child and then end this process by the
+// same signal, unless they were ignored when the program started. Call it while the process has one thread. SIGKILL of
+// this process also kills the child, and leaves the folders to the next run.
 int supervise(const RunFolders& folders, const std::function<int()>& work);
 
 }  // namespace bascule::bench

@@ -1,4 +1,4 @@
-// Results as tables for a terminal; they are also Markdown, for use in docs/.
+// Results as tables for a terminal. The tables are also Markdown, for use in docs/.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace bascule::bench {
 
-// A table of rows of cells; the first row is the head. Columns are aligned by characters (UTF-8); a column with only
-// empty cells is left out.
+// Returns a table of these rows of cells; the first row is the head. Columns are aligned by characters (UTF-8). A
+// column with only empty cells is left out.
 std::string markdown_table(std::vector<std::vector<std::string>> rows);
 
 std::string two_decimals(double value);  // "1.07"
 
-// The machine, both tables, then notes on single rows.
+// Returns the machine, both tables (records and counts), then notes on single rows.
 std::string shown(const Results& results);
 
 }  // namespace bascule::bench

@@ -1,5 +1,6 @@
-// The targets of measurements on two cores or more; docs/measurements/README.md gives the reasons. They depend on the
-// registry's facts about a record's scheme, never on its name, and also hold for schemes that this build lacks.
+// The targets of measurements on two cores or more; docs/measurements/README.md gives the reasons. A record's target
+// depends on the registry's facts about its scheme, never on the scheme's name, so schemes that this build lacks also
+// have targets.
 #pragma once
 
 #include <optional>
@@ -10,13 +11,13 @@
 
 namespace bascule::bench {
 
-// The target of `record` by its scheme, scenario and sizes; nullopt if none is set.
+// Returns the target of `record` by its scheme, scenario and sizes; nullopt if none is set.
 std::optional<Goal> target_of(const Record& record);
 
-// The memory that the flat copy of a scheme's baseline writes into.
+// Returns the kind of memory that the flat copy, the scheme's baseline, writes into.
 FlatCopy::Into slot_memory_of(std::string_view scheme);
 
-// Returns true if it brings versions to each worker's own memory, like a broadcast.
+// Returns true if the scheme brings versions to each worker's own memory, like a broadcast.
 bool broadcasts(std::string_view scheme);
 
 inline constexpr double kMostBeyondSlotsBytes = 16 << 20;       // for a sender, and for a receiver that reads in place

@@ -1,4 +1,5 @@
-// Alternates ours and its baseline (ours, baseline, ours …), so that other work on the machine slows both.
+// Alternates Bascule's code ("ours") with its baseline (ours, baseline, ours …), so that other work on the machine
+// slows both.
 #pragma once
 
 #include <functional>

@@ -25,7 +25,7 @@ struct WorkerOptions {
   std::uint64_t seed = 0;
   DType trainer_dtype = DType::kBF16;    // of the tensors before the cast
   std::uint64_t tensors = 0, bytes = 0;  // that a version must have
-  int device = kHost;                    // where it reads
+  int device = kHost;                    // on which it reads
   WorkerMode mode = WorkerMode::kIdle;
 };
 

@@ -3,9 +3,9 @@ bytes are in the engine's own tensors, in another process.
 
     python bench/alternatives/double_buffer.py [MiB]        with bascule, torch, torchrl 0.14 and tensordict installed
 
-All copy into the same parameters; none runs a loader. The double buffer does not notify its engine of a version, so a
-queue does, at once. Bascule runs twice: with the double buffer's API (SyncScheme: torch copies out of the slot), and as
-a receiver with targets (Bascule copies, and verifies the copy).
+All copy into the same parameters; none runs a loader. The double buffer does not notify its engine of a version, so
+here a queue does that at once. Bascule runs twice: with the double buffer's API (SyncScheme: torch copies out of the
+slot), and as a receiver with targets (Bascule copies, and verifies the copy).
 """
 
 import multiprocessing
@@ -111,7 +111,7 @@ def main():
 
 
 def median(times):
-    """In milliseconds, without the first turn, which makes the memory."""
+    """The median in milliseconds, without the first turn, which makes the memory."""
     return 1e3 * statistics.median(times[1:])
 
 

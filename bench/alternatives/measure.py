@@ -14,7 +14,7 @@ Three alternatives, alternating with a flat copy (torch, all threads) of the sam
 
 Each worker is a process. A turn lasts from the trainer's call until every worker has copied the loaded weights into its own
 tensors, as an engine's load_weights does. After each turn every worker checks every byte. Nothing is synced to a disk.
-The file that --json writes has the format of bascule-bench's (docs/measurements/README.md).
+The file that --json writes has the format of bascule-bench's JSON (docs/measurements/README.md).
 """
 import argparse
 import json

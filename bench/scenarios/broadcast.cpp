@@ -1,5 +1,5 @@
-// broadcast, broadcast_by_tensor: a version in nccl's pieces, compared with one ncclBroadcast of the same bytes, and
-// with one per tensor.
+// broadcast, broadcast_by_tensor: a version sent in nccl's pieces, compared with one ncclBroadcast of the same bytes,
+// and with one ncclBroadcast per tensor.
 #include <bascule/bench/content.h>
 #include <bascule/bench/flat_broadcast.h>
 #include <bascule/bench/model.h>

@@ -1,5 +1,5 @@
-// death and death_stopped: a worker is killed, or stopped, while a version is in flight to all. Measured from that
-// moment to the return of the send, which is the last ack of the others. The baseline is the send before.
+// death and death_stopped: a worker is killed, or stopped, while a version is in flight to all. The time is measured
+// from that moment until the send returns, at the last ack of the other workers. The baseline is the send before.
 #include <csignal>
 #include <thread>
 
@@ -15,7 +15,8 @@ constexpr int kRounds = 12;  // at most: a replacement worker needs seconds to s
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// One round: a send, a death in the next send, and a replacement worker. `share`: when, as a share of a send's time.
+// One round: a send, a death in the next send, and a replacement worker. `share` says when the worker dies, as a share
+// of the first send's time to deliver.
 absl::Status lose_one(Context& context, const RigOptions& options, Rig& rig, int signal, double share, Record& to) {
   BASCULE_ASSIGN(const Turn before, rig.send());
   BASCULE_TRY(rig.step());

@@ -1,4 +1,5 @@
-// digest: its cost in a send (off, on, always), and its own rate compared with memcpy's reading of the same bytes.
+// digest: what the digest costs in a send (off, on, always), and its own rate, compared with memcpy's rate of reading
+// the same bytes.
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-// durable: until the version would survive a loss of power, compared with a write of the same bytes and fsync.
+// durable: the time until the version would survive a loss of power, compared with a write of the same bytes and fsync.
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/turns.h>

@@ -1,5 +1,5 @@
 // fleet: the cost of a thousand workers to a sender. The workers are a fake fleet, one process that speaks the real
-// protocol (fake_fleet.h). The sender is this process, of which only CPU time counts.
+// protocol (fake_fleet.h). The sender is in this process, so this process's CPU time does not include the workers'.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -54,7 +54,7 @@ class Bed {
   Sender& sender() { return *sender_; }
   FleetProcess& fleet() { return *fleet_; }
 
-  // Adds `count` at once, waits until all serve the newest version, and returns how many were dropped.
+  // Adds `count` workers at once, waits until all serve the newest version, and returns how many were dropped.
   absl::StatusOr<int> join(int count) {
     BASCULE_ASSIGN(const FleetProcess::State before, fleet_->settled());
     BASCULE_TRY(fleet_->join(count));
@@ -108,8 +108,8 @@ void add(Context& context, std::string what, std::string unit, double found, std
                                     .note = std::move(note)});
 }
 
-// The cost of one send per worker, without the cost of a send without workers. Then the memory per worker, and the cost
-// of heartbeats.
+// Counts the cost of one send per worker: a send to no workers is subtracted. For the largest fleet, also counts the
+// memory per worker and the cost of heartbeats.
 absl::StatusOr<double> count_sends(Context& context, int workers, bool largest) {
   BASCULE_ASSIGN(const std::unique_ptr<Bed> bed, Bed::make(context, kTensors));
   BASCULE_TRY(bed->send_cpu(0).status());

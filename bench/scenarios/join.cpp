@@ -1,5 +1,5 @@
-// join: from a worker's connect() until it serves the newest version, compared with mapping the same bytes; and the
-// first send after the join, compared with the send before it.
+// join: the time from a worker's connect() until it serves the newest version, compared with mapping the same bytes;
+// and the first send after the join, compared with the send before it.
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/machine.h>
 #include <bascule/bench/memory_need.h>

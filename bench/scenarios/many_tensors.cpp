@@ -1,4 +1,4 @@
-// many_tensors: 10,000 tensors of 1 KiB (on a GPU, 64 KiB), compared with one flat copy of their bytes.
+// many_tensors: a send of 10,000 tensors of 1 KiB (on a GPU, 64 KiB), compared with one flat copy of their bytes.
 #include <bascule/bench/send_case.h>
 
 namespace bascule::bench {

@@ -68,7 +68,7 @@ absl::Status count_gpu_memory(Context& context) {
   return absl::OkStatus();
 }
 
-// slots=1: the trainer's tensors are in the slot.
+// Counts GPU memory with slots=1, when the trainer's tensors are in the slot.
 absl::Status count_single_copy(Context& context) {
   const Options& options = context.options;
   const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
@@ -95,7 +95,7 @@ struct SteadySends {
   std::vector<double> sender, worker;
 };
 
-// How many allocations every send of `of` makes beyond nearly all sends of `base`.
+// Returns how many more allocations every send of `of` makes than nearly all sends of `base`.
 double growth(const std::vector<double>& of, const std::vector<double>& base) {
   return std::max(0.0, quantile(of, 0) - quantile(base, 0.9));
 }

@@ -29,8 +29,8 @@ absl::StatusOr<std::optional<Digest>> digest_of(std::span<const std::byte> bytes
   return queue->finish(Deadline(kCopyPatience));
 }
 
-// Two slots of a GPU with different content, and the copy of a reader on its peer GPU: the bytes of one turn are wrong
-// for the next. Copies like receiver/device_copies.h, but in one process.
+// Two slots of a GPU, and the copy of a reader on its peer GPU. The slots' content differs, so that the bytes of one
+// turn are wrong for the next. Copies like receiver/device_copies.h, but in one process.
 class SlotsAndReader {
  public:
   static absl::StatusOr<SlotsAndReader> make(Context& context, std::uint64_t bytes) {

@@ -1,4 +1,5 @@
-// send and send_cast: a whole model to its last ack, compared with the memcpy that moves as many bytes.
+// send and send_cast: the time of a send of a whole model, until the last ack, compared with a memcpy that moves as
+// many bytes.
 #include <bascule/bench/send_case.h>
 
 namespace bascule::bench {
@@ -18,8 +19,8 @@ absl::Status run_send(Context& context) {
                         .after_pack = context.gpu != nullptr});
 }
 
-// In one memory a weight is read as 4 bytes and written as 2: 6 bytes move, like a copy of 3 bytes, or 1.5 times the
-// slot. Over a link to or from a GPU only the slot's bytes move.
+// Within one memory a weight is read as 4 bytes and written as 2. A copy of 3 bytes also moves 6, so the baseline
+// copies 1.5 times the slot's bytes. Over a link to or from a GPU only the slot's bytes move.
 absl::Status run_send_cast(Context& context) {
   const Options& options = context.options;
   const bool one_memory = context.device == context.worker_device && (!context.gpu || context.slots_on_gpu);

@@ -1,4 +1,4 @@
-// send_async: the time until the trainer may continue, compared with the pack that it must wait for.
+// send_async: the time until the trainer may continue, compared with the time of the pack, for which it must wait.
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/deadline.h>

@@ -1,4 +1,5 @@
-// send_small: a model of 1 MB to two workers, compared with four turns of Unix sockets between as many processes.
+// send_small: a send of a model of 1 MB to two workers, compared with four turns of Unix sockets between as many
+// processes.
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/status.h>
