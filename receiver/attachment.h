@@ -1,5 +1,5 @@
-// Attachment: a receiver's view of one epoch of a sender: its layout, the scheme's end, the control page, and the
-// tensors of each slot. It lives until nothing of it is served any longer, even after the sender is gone.
+// Attachment: a receiver's view of one epoch of a sender: its layout, the receiver's end of the scheme, the control
+// page, and the tensors of each slot. It lives as long as any of its versions is served, even after the sender is gone.
 #pragma once
 
 #include <map>
@@ -31,12 +31,13 @@ class WeightsBuilder {
 };
 
 // Makes the receiver's end of `scheme`, for an engine that reads on endpoint.device. If that is a device and the slots
-// lie elsewhere, it has receive buffers there, `kept` of them from the start.
+// lie elsewhere, the result copies them into receive buffers on that device, and makes `kept` of these at the start.
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
 
 // How a worker takes a layout; determined before anything is mapped.
 struct ReadPlan {
-  // Receive buffers on a device: the one to copy from, or one that is read in place and one for the next version.
+  // How many receive buffers to keep on a device: one if the engine copies from it; otherwise one that is read in
+  // place, and one for the next version.
   std::size_t buffers_kept() const { return copy_plan ? 1 : 2; }
 
   std::optional<Plan> copy_plan{};  // if it copies
@@ -63,22 +64,23 @@ class Attachment {
 
   // A publication's slot and tensors. Each successful prepare() needs an end_read(). Prepare thread.
   struct Ready {
-    SlotView view;  // the sender's slot, or one of the scheme's own here
+    SlotView view;  // the sender's slot, or one that the scheme keeps on this side
     std::shared_ptr<const Weights> weights;
   };
   absl::StatusOr<Ready> prepare(const Publication& publication, Deadline deadline);
-  // Copies the bytes that are written so far, until `deadline`. Returns true if there is more to come. Blocks, mostly
-  // asleep. Prepare thread.
+  // Copies bytes as they are written, until `deadline`. Returns true if more are to come. Blocks, mostly asleep.
+  // Prepare thread.
   bool copy_behind(const Publication& publication, Deadline deadline);
-  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Errors are a device's.
+  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Only a device causes
+  // errors.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
-  void end_read(SlotId slot);  // of a view; the last one returns the slot to the scheme. Prepare thread
+  void end_read(SlotId slot);  // ends the read of one view; the last returns the slot to the scheme. Prepare thread
   // Blocks until no device copies for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
   // does. Prepare thread.
   absl::Status settle(Deadline deadline);
 
-  // Reaches slots that were made after the welcome, or that a new welcome offers; known slots keep their addresses.
-  // prepare() returns the same error again. Prepare thread.
+  // Reaches slots that were made after the welcome, or that a new welcome offers; known slots keep their addresses. If
+  // a slot cannot be reached, its prepare() returns the same error again. Prepare thread.
   absl::Status accept(ReceivedOffer offer);
   // Unmaps every slot but these. Prepare thread.
   void keep_only(const std::set<SlotId>& slots);
@@ -87,7 +89,7 @@ class Attachment {
   bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
   std::string path() const { return transport_->path(); }                 // prepare thread
   Reception* reception() const { return transport_->reception(); }        // or null. Prepare thread
-  std::optional<int> device_of(SlotId slot) const;  // whose memory it is; nullopt: it is not reached. Prepare thread
+  std::optional<int> device_of(SlotId slot) const;  // where the slot lies; nullopt: it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
@@ -103,11 +105,11 @@ class Attachment {
   ReadPlan read_plan_;
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
-  std::map<SlotId, absl::Status> slots_;  // the offered ones, and whether they could be reached
+  std::map<SlotId, absl::Status> slots_;  // the offered slots, and whether they could be reached
   std::map<SlotId, int> prepared_;        // views that are still read
   struct Tensors {
     std::shared_ptr<const Weights> weights;
-    std::shared_ptr<std::byte> fused;  // copies of tensors not fused in the slot, in its place; null: all are in place
+    std::shared_ptr<std::byte> fused;  // copies of the tensors that are not fused in the slot; null: there are none
     Version fused_version = 0;         // of the copies
   };
   absl::Status make_room_to_fuse(const SlotView& view, Tensors& tensors);

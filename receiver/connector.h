@@ -29,10 +29,10 @@ class Connector {
   // The callee must give the channel its handlers at once.
   using OnDone = std::function<void(absl::StatusOr<std::shared_ptr<Channel>>)>;
 
-  // `token`: for TCP, and only for that (Token::find).
+  // `token`: needed for TCP, and given only for TCP (Token::find).
   Connector(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token);
 
-  // Tries once, and calls `done`, from inside this call if it fails early; gives up after the endpoint's suspect_after.
+  // Tries once, for at most the endpoint's suspect_after, and calls `done`; if it fails early, from inside this call.
   // UNAVAILABLE: no sender answered in time; only with this error may versions that the folder keeps be served.
   // PERMISSION_DENIED: the folder or socket is another user's. UNAUTHENTICATED: the tokens or schemes differ. INTERNAL:
   // OpenSSL cannot do TLS.
@@ -49,7 +49,7 @@ class Connector {
   const Endpoint& endpoint_;
   const std::optional<Token> token_;
   OnDone done_;
-  bool found_ = false;         // the folder was there
+  bool found_ = false;         // the folder existed
   std::uint64_t attempt_ = 0;  // handlers of older attempts do nothing
   boost::asio::local::stream_protocol::socket local_;
   boost::asio::ip::tcp::socket tcp_;

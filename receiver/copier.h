@@ -42,11 +42,11 @@ class Copier {
 
   Apply apply() const { return apply_; }
   int device() const { return device_; }  // on which the targets lie, or kHost
-  // The same for targets that are not registered yet; empty ones count only if all are empty.
+  // The device on which targets that are not registered yet lie, or kHost. Empty targets count only if all are empty.
   static int place_of(std::span<const TargetTensor> targets);
 
-  // What the sender can compare with its tensors before any byte moves. Returns nullopt if a target is made of parts,
-  // or only some tensors are wanted.
+  // Returns the specs that the sender can compare with its tensors before any byte moves; nullopt if a target is made
+  // of parts, or only some tensors are wanted.
   std::optional<std::vector<TensorSpec>> expected() const;
   // The plan for a sender's layout. INVALID_ARGUMENT as Plan::scatter.
   absl::StatusOr<Plan> plan(const Layout& layout) const { return Plan::scatter(layout, targets_, partial_); }
@@ -55,12 +55,12 @@ class Copier {
   int after(std::optional<int> set) const { return apply_ == Apply::kCommit ? 0 : set ? 1 - *set : 1; }
   const std::shared_ptr<const Weights>& weights(int set) const { return sets_[static_cast<std::size_t>(set)].weights; }
 
-  // Copies `publication` from `view` into `set`. With `check` the digest is made in the same pass; DATA_LOSS: it is not
-  // the sealed one, and the set now holds neither the previous version nor this one. DEADLINE_EXCEEDED: a device has
-  // not finished, and reads the slot until settle().
+  // Copies `publication` from `view` into `set`. If `check`, also makes the digest in the same pass; DATA_LOSS: it is
+  // not the sealed one, and the set now holds neither the previous version nor this one. DEADLINE_EXCEEDED: a device
+  // has not finished, and may read the slot until settle().
   absl::Status copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
                     kernels::ThreadPool& pool, Deadline deadline);
-  // Copies a new plan to the device, if the targets lie on one, so that no flip waits for it. Prepare thread.
+  // If the targets lie on a device, copies a new plan there, so that no flip waits for it. Prepare thread.
   absl::Status make_ready(const Plan& plan, const Publication& publication);
   // Blocks until no device copies for it any longer, including a copy() that ran out of time. DEADLINE_EXCEEDED: one
   // still does.
@@ -89,7 +89,7 @@ class Copier {
   std::unique_ptr<DeviceQueue> queue_;  // for targets on a device
   std::vector<kernels::Segment> planned_;
   std::uint64_t planned_bytes_ = 0;          // the slot's bytes, all of which the plan digests
-  std::unique_ptr<DevicePlan> device_plan_;  // made from both
+  std::unique_ptr<DevicePlan> device_plan_;  // made from these two
 };
 
 }  // namespace bascule::inline v0

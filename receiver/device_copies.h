@@ -1,14 +1,14 @@
 // DeviceCopies: brings slots in host memory or on a peer GPU to a worker that reads on a device. It copies them, piece
-// by piece while the sender writes, into its own receive buffers on the device, and presents itself as a scheme that
-// delivers. Slots on the device itself are read in place.
+// by piece while the sender writes, into its own receive buffers on the device; to the session it looks like a scheme
+// that delivers. Slots on the device itself are read in place.
 //
 //   the sender's slot, in reach of the device ── copy_behind(), prepare() ──▶ a receive buffer on it ──▶ SlotView
 //
 //   a buffer:  free ──follow──▶ in flight ──prepare──▶ whole, in use ──end_read──▶ free
 //
 // If the scheme itself delivers a version to a receive buffer (its view's index says so), nothing is copied. The device
-// digests a version as it copies; the engine reads it once the session has checked that digest. The read of the
-// sender's slot ends as soon as it is copied. Prepare thread.
+// digests a version as it copies; the engine reads the copy once the session has checked that digest. The read of the
+// sender's slot ends as soon as the slot is copied. Prepare thread.
 #pragma once
 
 #include <list>
@@ -27,7 +27,8 @@ namespace bascule::inline v0 {
 
 class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
  public:
-  // `slots` reaches the sender's slots. `kept`: buffers made at the start; there are more while more are read.
+  // `slots` reaches the sender's slots. `kept`: how many buffers are made at the start; more are added while more are
+  // read.
   DeviceCopies(std::unique_ptr<ReceiverTransport> slots, int device, std::size_t kept)
       : slots_(std::move(slots)), device_(device), kept_(kept) {}
 

@@ -1,5 +1,5 @@
 // FlipGate: the I/O thread leaves a decided version here, and the engine's thread takes it at a token boundary. The
-// engine's thread also waits here, when it must: while a single copy is written, and in a follower for a version that
+// engine's thread also waits here in two cases: while a single copy is written, and, in a follower, for a version that
 // rank 0 already serves.
 #pragma once
 
@@ -30,7 +30,7 @@ class FlipGate {
   void resume();
   // The served version must not be used: commit() reports it as poisoned until the next flip.
   void poison();
-  // The same permanently, and nothing is handed over any longer. Any thread.
+  // Poisons permanently: the gate hands over no further version. Any thread.
   void lose();
 
   // In a follower: versions that rank 0 may flip to.
@@ -39,15 +39,15 @@ class FlipGate {
 
   // ---- engine's thread ----
 
-  // At every token boundary: one load.
+  // Call it at every token boundary; it costs one atomic load.
   bool pending() const { return pending_.load(std::memory_order_acquire); }
   // Call it if pending(). May wait while a single copy is written, until the sender publishes, aborts or is given up.
   std::optional<LocalVersion> take();
   bool poisoned() const;  // call it if pending()
 
-  // In a follower: waits until `deadline` for the offered version and returns it; offered versions below it go to
-  // `dropped`. Returns nullopt if it was not offered. `interrupted`, if given, is called every 50 ms, without the
-  // mutex; true ends the wait.
+  // In a follower: waits until `deadline` for `version` to be offered, and returns it; lower offered versions go to
+  // `dropped`. Returns nullopt if it was not offered in time. `interrupted`, if given, is called every 50 ms, without
+  // the mutex; true ends the wait.
   std::optional<LocalVersion> take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped,
                                    const std::function<bool()>& interrupted = {});
 
@@ -58,7 +58,7 @@ class FlipGate {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<LocalVersion> decided_;
-  std::function<void()> yielded_;  // requested, and not done yet
+  std::function<void()> yielded_;  // the yield that is requested, and not done yet
   bool waiting_ = false;           // the engine's thread has yielded
   bool poisoned_ = false;
   bool lost_ = false;

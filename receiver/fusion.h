@@ -26,7 +26,8 @@ class Fusion {
 
   // The size of one slot's copies; 0 if everything is read in place.
   std::uint64_t memory_bytes() const { return memory_bytes_; }
-  // Returns the fused tensors of `slot`, or of the copies in `memory`, as views into both and into this object.
+  // Returns the fused tensors: views into `slot`, or into the copies in `memory`. Their names and shapes lie in this
+  // object.
   std::vector<TensorView> views(std::span<const std::byte> slot, std::span<const std::byte> memory) const;
   // How the copies are made from a slot, and where they lie in `memory`, for kernels::unpack or its device version.
   std::span<const kernels::Segment> segments() const { return plan_.segments(); }

@@ -1,5 +1,5 @@
 // LeaseTracker: which of its sender's slots a worker holds, and when each lease ends. Pure bookkeeping: no sockets, no
-// threads, no clocks. The session's I/O thread reports events; it returns what may be sent and done now.
+// threads, no clocks. The session's I/O thread reports events to it; the calls return what may be sent and done now.
 //
 //   a version is   from                                    until                                         then
 //   incoming       prepare                                 decided                                       decided
@@ -19,10 +19,10 @@
 // Followers hold a version both as incoming and as offered, until it is decided. If flips copy, a version departs as
 // soon as the engine has flipped to it.
 //
-// A lease is on a slot. It begins with prepare. One `released` ends it, when the last version under it is gone. On a
-// new connection the greeting lists the leases that continue; no `released` may follow for the others, since it could
-// end a lease that began later. Each `released` names its lease, since it may cross the prepare that begins the next
-// one.
+// A lease is on a slot. It begins with prepare. When the last version under it is gone, one `released` ends it. On a
+// new connection the greeting lists the leases that continue. For the other leases no `released` may follow, since it
+// could end a lease that began later. Each `released` names its lease, since it may cross the prepare that begins the
+// next one.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class LeaseTracker {
   // given_back(number) follows.
   struct Departing {
     std::uint64_t number = 0;
-    LocalVersion local{};            // an incoming one has no attachment: the prepare thread knows what it reached
+    LocalVersion local{};            // if it was incoming, without attachment: the prepare thread knows what it reached
     bool last_of_attachment = true;  // no other version needs its attachment
   };
   struct Freed {
@@ -74,12 +74,12 @@ class LeaseTracker {
 
   // ---- the connection ----
 
-  // Returns what the greeting claims. Messages about leases now go over the new connection.
+  // Returns what the greeting claims. After this call, messages about leases go over the new connection.
   Claim greet();
   void welcome(Epoch epoch, std::vector<std::uint32_t> slots);
   // The connection is gone. drop() comes first.
   void hang_up() { ++connection_; }
-  // The device is lost: what is held stays as it is, leases no longer count, and nothing is released.
+  // The device is lost: held memory stays as it is, leases no longer count, and nothing is released.
   void lose() { lost_ = true; }
 
   // ---- a version's path ----
@@ -93,8 +93,8 @@ class LeaseTracker {
   const Incoming* incoming() const { return incoming_ ? &*incoming_ : nullptr; }
   bool has_room() const;                 // for the incoming version: a set of tensors to copy to
   std::vector<Version> offered() const;  // the versions at the gate
-  // `local` goes to the gate. If a version with its number was offered before, `replaces` tells whether that one was
-  // still at the gate; otherwise the engine has it.
+  // `local` goes to the gate. If a version with its number was offered before, `replaces` tells whether that older one
+  // was still at the gate; if not, the engine has it.
   std::optional<Departing> offer(LocalVersion local, bool replaces);
   std::optional<Departing> withdrawn(Version version, bool taken);  // from the gate; `taken`: the engine has it
   // The incoming version is now held as offered or decided. If it is neither (passed over, or copied ahead), drop()
@@ -116,13 +116,13 @@ class LeaseTracker {
   std::optional<Departing> flipped(const LocalVersion& now, bool late);
   std::optional<Departing> not_flipped(LocalVersion next);      // keeps serving the same version
   std::optional<Departing> torn(LocalVersion next, bool late);  // serves nothing
-  std::optional<Departing> not_loaded(bool late);               // what it served; serves nothing
+  std::optional<Departing> not_loaded(bool late);               // returns what it served; now it serves nothing
   std::optional<Departing> passed_over(LocalVersion offered);
 
   // ---- what the prepare thread did ----
 
   Freed given_back(std::uint64_t number);
-  // A version that was found, and is not wanted.
+  // For a version that was found without a sender, and is not wanted.
   static Departing unwanted(LocalVersion found) { return {.number = 0, .local = std::move(found)}; }
 
   // ---- questions ----

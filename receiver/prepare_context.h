@@ -33,20 +33,20 @@ struct Preparation {
 // The set of the engine's own tensors to copy to.
 struct BackSet {
   int set = 0;
-  std::shared_ptr<DeviceMark> left{};  // where the engine's stream leaves the set; null: it has left
+  std::shared_ptr<DeviceMark> left{};  // once passed, the engine's stream no longer reads the set; null: it does not
 };
 
 class PrepareContext {
  public:
-  // All must outlive it. `endpoint` may change until the first call. `poison` is called with errors of the engine's
-  // stream.
+  // The arguments must outlive it. `endpoint` may change until the first call. `poison` is called with errors of the
+  // engine's stream.
   PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
                  std::function<void(const absl::Status&)> poison);
 
   void copy_by(Copier* copier) { copier_ = copier; }  // before the first call
   void stop() { stop_.request_stop(); }               // any thread: waits for devices end soon
 
-  // Returns how the engine takes a layout, or why it cannot. Any thread.
+  // Returns how the engine takes a layout, or the reason why it cannot. Any thread.
   absl::StatusOr<ReadPlan> take(const Layout& layout) const;
 
   // ---- a sender's memory ----

@@ -35,7 +35,7 @@ namespace bascule::inline v0 {
 
 class Preparer {
  public:
-  // As for PrepareContext. `poison` is called from the prepare thread.
+  // The arguments are the same as PrepareContext's. `poison` is called from the prepare thread.
   Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
            std::function<void(const absl::Status&)> poison);
 
@@ -66,7 +66,7 @@ class Preparer {
                std::function<void(const absl::Status&)> done);
   // Waits, up to a deadline, until the device has done the work that may read the memory; null: there is none.
   using Passed = std::function<absl::Status(Deadline)>;
-  // `preparation`: of an incoming version. If the device can no longer be asked, `done` is not called.
+  // `preparation`: given for an incoming version. If the device can no longer be asked, `done` is not called.
   void give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,
                  std::function<void(std::uint64_t number)> done);
   void let_go(std::shared_ptr<Attachment> attachment);
@@ -76,7 +76,8 @@ class Preparer {
   // ---- without a sender ----
 
   using Found = absl::StatusOr<std::optional<LocalVersion>>;
-  // Does nothing while another look() is under way. `cut`: a sender came meanwhile, with its own versions.
+  // Does nothing while another look() is under way. `cut`: the look was cut short, since a sender came with its own
+  // versions.
   void look(Version newer_than, std::vector<std::shared_ptr<Attachment>> known, BackSet set,
             std::function<void(Found, bool cut)> done);
   void cut_look() { look_.request_stop(); }

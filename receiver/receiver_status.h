@@ -18,8 +18,8 @@ struct ReceiverStatus {
   Epoch epoch = 0;
   Version version = 0;  // the version that is served, or that the engine is loading
   std::string path{};   // how versions reach it: "relay", "mirror"; empty: the scheme's usual path
-  // Says why the worker was refused, why the last version failed, or what poisoned the worker. If none of these
-  // happened, the worker is attached, and its endpoint's folder or socket is gone, says that.
+  // Says why the worker was refused, why the last version failed, or what poisoned the worker. If none of these applies
+  // to an attached worker, says that its endpoint's folder or socket is gone, once it is.
   absl::Status error;
 };
 

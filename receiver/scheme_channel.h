@@ -31,10 +31,10 @@ class SchemeChannel {
 
   // ---- I/O thread ----
 
-  // Holds messages until resume(): the prepare thread must reach another slot first. Each pause() needs a resume().
+  // Holds messages back until resume(), while the prepare thread reaches another slot. Each pause() needs a resume().
   void pause() { ++pauses_; }
   void resume();
-  // A sender's memory was reached. Null: its scheme exchanges no messages; any that come are dropped.
+  // A sender's memory was reached. Null: its scheme exchanges no messages, so any that come are dropped.
   void attach(std::shared_ptr<Reception> reception);
   void hear(std::string bytes, std::vector<UniqueFd> descriptors);
   void receive(const Publication& publication, std::string bytes, Deadline deadline);

@@ -41,7 +41,7 @@ class SenderConnection {
     std::function<void(Message, std::vector<UniqueFd>)> heard;
     std::function<void(const absl::Status& why)> alone;          // `why` as from Connector::connect
     std::function<void(const absl::Status& why)> lost;           // the connection is hung up
-    std::function<void(const absl::Status& why)> endpoint_gone;  // once, until it is back; attached or not
+    std::function<void(const absl::Status& why)> endpoint_gone;  // once per loss, attached or not
     std::function<void()> endpoint_back;
     std::function<void()> beat;  // with each heartbeat
   };
@@ -54,9 +54,9 @@ class SenderConnection {
   void send(const Message& message, const std::vector<int>& descriptors = {});  // does nothing without a connection
   void welcomed();
   void hang_up();
-  void retry();  // after a pause that grows from 10 ms to half a second
+  void retry();  // searches again after a pause, which grows from 10 ms to half a second
   void flipped() { tries_ = 0; }
-  void end();  // keeps a connection until hang_up()
+  void end();  // searches no longer; a present connection stays until hang_up()
 
   bool connected() const { return channel_ != nullptr; }
   bool attached() const { return state_ == State::kAttached; }

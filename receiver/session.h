@@ -69,16 +69,16 @@ class Session {
   void start();                                  // call once; begins to greet
   Copier* copier() const { return copier_.get(); }
 
-  // Engine's thread, before it flips from `before` (if any) to `next`. Returns the point that its stream has reached,
-  // if the work queued so far may read memory that is written next, and null otherwise. After an error it must not
-  // flip.
+  // Engine's thread, before it flips from `before` (if any) to `next`. If the work queued so far may read memory that
+  // is written next, returns the point that the engine's stream has reached, otherwise null. After an error the engine
+  // must not flip.
   absl::StatusOr<std::shared_ptr<DeviceMark>> leave(const std::optional<LocalVersion>& before,
                                                     const LocalVersion& next);
   void not_flipped(LocalVersion next, const absl::Status& why);  // the engine keeps serving its version
   // The engine now serves `now`, and no longer `before` (if any), once `mark` is passed.
   void flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
                double stall_seconds, AckWhen ack);
-  // After a flip with AckWhen::kLoaded: the engine has loaded it, or its weights now belong to no version.
+  // After a flip with AckWhen::kLoaded: the engine has loaded the version, or its weights now belong to no version.
   void loaded();
   void not_loaded(const LocalVersion& local, const absl::Status& why);
 
@@ -86,7 +86,7 @@ class Session {
   void passed_over(std::vector<LocalVersion> versions);
   // Engine's thread: its copy of `local` failed, or is late and still under way; its tensors hold no version.
   void torn(LocalVersion local, const absl::Status& why);
-  // Any thread: the served version must not be used until the next flip; or for good, if the error lost the device.
+  // Any thread: the served version must not be used until the next flip or, if the error lost the device, ever again.
   void poison(std::string why);
   void poison(const absl::Status& why);
 
@@ -138,9 +138,9 @@ class Session {
   bool is_follower() const { return options_.rank > 0; }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void update(const std::function<void(ReceiverStatus&)>& change);
-  void can_serve(Version version);  // posts it on the board
+  void can_serve(Version version);  // posts on the board that it can be served
   void acknowledge();
-  // Engine's thread: nothing is served. What `drop` returns is given back once `passed`.
+  // Engine's thread: nothing is served any longer. The memory that `drop` returns is given back after `passed`.
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
                std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);
   void log(std::string_view line) const;

@@ -1,9 +1,9 @@
 // Inspects the slots of a live sender: the status that it reports for each, and whether the bytes have the reported
 // digest, both at the same moment.
 //
-// The sender's answer and the bytes are read one after the other, while the sender keeps working. So it is asked again
-// after a slot was read: the result is valid if the control page still has that version, and a slot in the newly
-// reported state can hold it. Any other slot is read again.
+// The sender's answer and the bytes are read one after the other, while the sender keeps working. So the sender is
+// asked again after a slot was read. The slot's result is valid if the control page still has that version, and a slot
+// in the newly reported state can hold it. Otherwise the slot is read again.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -23,8 +23,8 @@ class SlotInspector {
   // `endpoint` must outlive it.
   SlotInspector(const Scheme& scheme, const Endpoint& endpoint) : scheme_(scheme), endpoint_(endpoint) {}
 
-  // Takes a new answer, and reads the slots whose earlier result it does not confirm. Returns true if it confirms all,
-  // so that no other answer is needed; an error if the sender's memory cannot be reached.
+  // Takes a new answer, and reads the slots whose earlier result this answer does not confirm. Returns true if it
+  // confirms all, so that no other answer is needed; an error if the sender's memory cannot be reached.
   absl::StatusOr<bool> look(Answer answer);
   // Takes the last answer, and reads nothing: slots whose result it does not confirm have changed.
   absl::Status conclude(Answer answer);

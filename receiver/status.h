@@ -16,10 +16,10 @@ struct ObserveOptions {
 };
 
 // Asks the sender, computes the digest of every whole slot with all cores, and asks again, so that a slot's state,
-// version and check belong to the same moment. Without a sender it looks for versions that a scheme keeps there.
-// Blocks; it waits for a sender that does not answer until the endpoint's suspect_after. INVALID_ARGUMENT: the target
-// is neither an endpoint nor a folder. UNAVAILABLE, NOT_FOUND, PERMISSION_DENIED, UNAUTHENTICATED: nothing could be
-// observed; the text says why.
+// version and check belong to the same moment. Without a sender it looks for versions that the scheme keeps at the
+// endpoint. Blocks; it waits for a sender that does not answer until the endpoint's suspect_after. INVALID_ARGUMENT:
+// the target is neither an endpoint nor a folder. UNAVAILABLE, NOT_FOUND, PERMISSION_DENIED, UNAUTHENTICATED: nothing
+// could be observed; the text says why.
 absl::StatusOr<Observation> observe(const ObserveOptions& options);
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// StatusBoard: a receiver's own status; callers wait here until a version can be served. Any thread.
+// StatusBoard: holds a receiver's own status; callers wait here until a version can be served. Any thread.
 #pragma once
 
 #include <condition_variable>

@@ -15,17 +15,17 @@ absl::Status check_digest(const Publication& publication, const Digest& found);
 
 class Verifier {
  public:
-  // It reads with a quarter of the cores, at most four: the engine runs meanwhile on the others.
+  // It reads with a quarter of the cores, at most four; meanwhile the engine runs on the others.
   Verifier();
 
   // Checks the control page's record of the publication's slot, if there is such a page. DATA_LOSS: it has another
   // version or digest.
   absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
-  // Returns OK if `view` holds the sealed version. Compares with the control page; with `digest_pass`, or without such
-  // a page, reads every byte. DATA_LOSS names slot, version and digests.
+  // Returns OK if `view` holds the sealed version. Compares the publication with the control page; if `digest_pass`, or
+  // if there is no such page, also reads every byte. DATA_LOSS names slot, version and digests.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                       bool digest_pass, Deadline deadline);
-  // The same, using only its bytes.
+  // The same, but checks only the bytes.
   absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
 
   // Blocks until no device reads for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still

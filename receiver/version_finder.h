@@ -40,11 +40,11 @@ class VersionFinder {
     Publication publication;  // leased
     Attachment::Ready ready;
   };
-  // Returns the newest version above `newer_than` whose digest is right, or nullopt. If one of `known` has the
-  // version's epoch, the version is leased through it, so that a slot keeps one address. Blocks while files are read;
-  // CANCELLED: a `stop` was requested. A version that proved wrong (another digest, other tensors) is not read again;
-  // one that could not be read for another reason (memory, storage) is retried after a pause that doubles from half a
-  // second to half a minute. An error tells why the versions there cannot be served.
+  // Returns the newest version above `newer_than` whose digest is right, or nullopt. If an attachment in `known` has
+  // the version's epoch, the version is leased through that one, so that a slot keeps one address. Blocks while files
+  // are read; CANCELLED: a `stop` was requested. A version that proved wrong (another digest, other tensors) is not
+  // read again; one that could not be read for another reason (memory, storage) is retried after a pause that doubles
+  // from half a second to half a minute. An error says why the versions that were found cannot be served.
   absl::StatusOr<std::optional<Found>> find(Version newer_than, std::span<const std::shared_ptr<Attachment>> known,
                                             kernels::ThreadPool& pool, const std::stop_token& stop);
 
