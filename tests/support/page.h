@@ -11,7 +11,7 @@
 
 namespace bascule::test {
 
-// The page's colours by name ("--ink: #1d2230"), in light or dark mode.
+// Returns the page's colours by name ("--ink: #1d2230"), in light or dark mode.
 inline std::map<std::string, std::string> colours_of(const std::string& page, bool dark) {
   const std::size_t middle = page.find("prefers-color-scheme: dark"), end = page.find("* { box-sizing");
   const std::string part = dark ? page.substr(middle, end - middle) : page.substr(0, middle);
@@ -24,7 +24,7 @@ inline std::map<std::string, std::string> colours_of(const std::string& page, bo
   return colours;
 }
 
-// The contrast of WCAG 2: (lighter + 0.05) / (darker + 0.05) of relative luminances; 1 to 21.
+// Returns the contrast of WCAG 2, from 1 to 21: (lighter + 0.05) / (darker + 0.05), of the relative luminances.
 inline double contrast(const std::string& one, const std::string& other) {
   const auto luminance = [](const std::string& colour) {
     double sum = 0;
@@ -38,7 +38,7 @@ inline double contrast(const std::string& one, const std::string& other) {
   return (std::max(a, b) + 0.05) / (std::min(a, b) + 0.05);
 }
 
-// How often `text` occurs in `page`.
+// Returns how often `text` occurs in `page`.
 inline int count(std::string_view page, std::string_view text) {
   int found = 0;
   for (std::size_t at = page.find(text); at != page.npos; at = page.find(text, at + text.size())) ++found;

@@ -1,5 +1,5 @@
-// A TCP port of 127.0.0.1 for one test. It is bound, but never listened at: the system gives it to no other process,
-// but a process that names it and sets SO_REUSEADDR, as a sender does, may listen there.
+// A TCP port of 127.0.0.1 for one test. This object binds the port but never listens on it. So the system gives the
+// port to no other process, but a process that names it and sets SO_REUSEADDR, as a sender does, may listen on it.
 #pragma once
 
 #include <netinet/in.h>

@@ -12,7 +12,7 @@ namespace bascule::test {
 class TempFolder {
  public:
   TempFolder() {
-    // Near the root: a socket's path has at most 107 bytes.
+    // The path must be short: a socket's path has at most 107 bytes.
     std::string name = (std::filesystem::temp_directory_path() / "bascule-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + name);
     path_ = name;

@@ -26,7 +26,7 @@ class TestModel {
  public:
   explicit TestModel(ModelSize size = ModelSize::kSmall);
 
-  // What a worker that knows the model expects. A tied storage is listed under both names.
+  // The tensors that a worker that knows the model expects. A tied storage is listed under both names.
   const std::vector<TensorSpec>& specs() const { return specs_; }
 
   // Moves the tensors to a device. Call it before source().
@@ -37,8 +37,8 @@ class TestModel {
   // Moves every storage to another address, as if a module had been copied.
   void move_storage();
 
-  // For Sender::register_model: views of this model, which must outlive them. With slots=1 the storage moves into the
-  // slot.
+  // Returns views of this model, which must outlive them, for Sender::register_model. With slots=1 the storage moves
+  // into the slot.
   std::unique_ptr<TensorSource> source();
 
  private:
@@ -49,7 +49,7 @@ class TestModel {
   int device_ = kHost;
   std::vector<std::shared_ptr<std::byte>> on_device_;  // by tensor; storage_ holds the same bytes
   std::vector<std::byte*> places_;                     // the addresses: in on_device_, or in a slot
-  std::shared_ptr<void> keeps_;                        // that slot
+  std::shared_ptr<void> keeps_;                        // keeps that slot
   std::vector<TensorView> views_;                      // into specs_ and storage_
   std::vector<std::int64_t> transposed_strides_;
 
@@ -58,11 +58,11 @@ class TestModel {
   void upload_all();
 };
 
-// Writes generation `generation` into contiguous tensors, as of a slot on loan.
+// Writes generation `generation` into contiguous tensors, such as the tensors of a slot on loan.
 void write_generation(std::span<const MutableTensorView> tensors, std::uint64_t generation);
 
-// The generation that all `tensors` hold. DATA_LOSS names the first byte, and its tensor, that is from another
-// generation or from none; INVALID_ARGUMENT names the first tensor that differs from TestModel(size).
+// Returns the generation that all `tensors` hold. DATA_LOSS names the first byte that is from another generation or
+// from none, and its tensor; INVALID_ARGUMENT names the first tensor that differs from TestModel(size).
 absl::StatusOr<std::uint64_t> generation_of(std::span<const TensorView> tensors, ModelSize size);
 
 }  // namespace bascule::test

@@ -1,5 +1,6 @@
-// The other end of a control connection over TCP, written with OpenSSL's API alone: of transport/wire/tls.h it uses
-// only the two functions that docs/design/protocol.md defines. It never blocks: pump() moves what can be moved now.
+// The other end of a control connection over TCP, written with OpenSSL's API alone. From transport/wire/tls.h it uses
+// only the two functions that docs/design/protocol.md defines. It never blocks: pump() moves the bytes that can be
+// moved now.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ class TlsPeer {
   TlsPeer(UniqueFd socket, const Options& options);
   ~TlsPeer();
 
-  // Reads, shakes hands, deciphers, enciphers and writes, as far as that needs no wait.
+  // Reads, shakes hands, decrypts, encrypts and writes, as far as it can without waiting.
   void pump();
 
   void say(std::span<const std::uint8_t> bytes);  // queued; pump() sends it

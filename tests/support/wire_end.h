@@ -23,9 +23,9 @@ class WireEnd {
 
   void hang_up() { channel_.reset(); }  // descriptors that it received stay open
 
-  bool hung_up() const { return closed_; }  // as far as next() has seen
+  bool hung_up() const { return closed_; }  // true once next() has seen the connection end
 
-  // The next message; a bye if none comes within patience(), or none can come.
+  // Returns the next message; a Bye if none comes within patience(), or if the connection has ended.
   Message next() {
     const Deadline deadline(patience());
     while (heard_.empty() && !closed_ && !deadline.passed()) {
@@ -37,7 +37,7 @@ class WireEnd {
     heard_.pop_front();
     return message;
   }
-  // The next message that is no heartbeat; the test fails if it is not of type Wanted.
+  // Returns the next message that is not a heartbeat; the test fails if that is not of type Wanted.
   template <typename Wanted>
   Wanted expect() {
     Message message = next();

@@ -1,4 +1,4 @@
-// A capture of a stream into a graph, as engines make, and a thread that makes one after another.
+// A capture of a stream into a graph, as engines make them, and a thread that makes such captures one after another.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,7 +32,7 @@ class Capture {
     EXPECT_EQ(cudaMemsetAsync(memory_, 1, 64, stream_), cudaSuccess);
     capturing_ = true;
   }
-  // Ends it; false if it had ended before, or was made to wait for other work.
+  // Ends the capture. Returns false if it had already ended, or had been made to wait for other work.
   bool end() {
     capturing_ = false;
     const bool added = cudaMemsetAsync(memory_, 2, 64, stream_) == cudaSuccess;

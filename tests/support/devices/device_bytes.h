@@ -1,5 +1,5 @@
-// Memory for a test's tensors where the scheme under test needs them: on the host, or on the first GPU. Values are made
-// on the host and copied; readers copy them back and check them. In a build without CUDA no scheme needs a GPU.
+// Memory for a test's tensors, on the host or on the first GPU, whichever the scheme under test needs. Values are made
+// on the host and copied there; readers copy them back and check them. In a build without CUDA no scheme needs a GPU.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace bascule::test {
 
-// Where an endpoint's scheme (or a scheme by its name) needs the tensors: kHost, or device 0.
+// Returns where an endpoint's scheme (or a scheme, by its name) needs the tensors: kHost, or device 0.
 int device_for(std::string_view endpoint);
-int gpu_count();                       // how many this process sees
-std::vector<int> used_devices();       // on which this process has a context, some hundred MB each
-bool can_reach(int device, int peer);  // whether `device` can read memory of `peer`
-void warm_up(int device);              // makes the context, so that no deadline of a test pays for it
+int gpu_count();                       // how many GPUs this process sees
+std::vector<int> used_devices();       // devices on which this process has a context, some hundred MB each
+bool can_reach(int device, int peer);  // true if `device` can read memory of `peer`
+void warm_up(int device);              // makes the context, so that no test's deadline has to cover it
 std::size_t used_bytes(int device);    // by all processes
 
 void lose_context(int device);  // this process loses the device for good
@@ -31,9 +31,10 @@ void put(std::byte* to, std::span<const std::byte> from, int device);
 void upload(std::byte* to, std::span<const std::byte> from, int device);
 void download(std::span<std::byte> to, const std::byte* from, int device);
 
-// The bytes of a contiguous tensor on any device.
+// Returns the bytes of a contiguous tensor on any device.
 std::vector<std::byte> bytes_of(const TensorView& tensor);
-// A source in host memory whose tensors are copied to `device` at each views(). With kHost it returns `source`.
+// Returns a source that copies the tensors of `source`, which are in host memory, to `device` at each views(). With
+// kHost it returns `source`.
 std::unique_ptr<TensorSource> placed(std::unique_ptr<TensorSource> source, int device);
 
 }  // namespace bascule::test

@@ -42,7 +42,7 @@ struct FakeDevice::State {
   std::list<Line> lines;  // a stream is the address of one
   Line standard;          // null, the default stream
   bool lost = false, own_held = false, refuses_mark = false;
-  std::list<Line> own;  // also of queues that are gone: their work is done all the same
+  std::list<Line> own;  // also the lines of queues that are gone: their work is still done
   int waits = 0, timeouts = 0;
 
   Line& line_of(Stream stream) { return stream == nullptr ? standard : *reinterpret_cast<Line*>(stream); }

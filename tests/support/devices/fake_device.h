@@ -1,10 +1,11 @@
-// A device for machines that have none: transport/device.h over host memory and queues, which a test can hold up or
-// lose. So code that waits for a device is tested on a CPU, also under sanitizers. It is chosen at link time: a program
-// that has fake_device.cpp among its own sources has this device, number 0, and no other.
+// A device for machines that have none: it implements transport/device.h over host memory and queues, which a test can
+// hold up or lose. With it, code that waits for a device is tested on a CPU, also under sanitizers. It is chosen at
+// link time: a program that has fake_device.cpp among its own sources has this device, number 0, and no other.
 //
-// A user's stream runs its work in order, on the thread whose call makes it runnable. A stream that is held runs
-// nothing until it passes, and Bascule's work that is ordered after it also waits. A lost device runs nothing any more,
-// and every call fails with an error that is_sticky() recognises. It has no functions for senders: it packs nothing.
+// A user's stream runs its work in order, on the thread whose call makes the work runnable. After hold() a stream runs
+// nothing until pass(), and Bascule's work that is ordered after that stream also waits. A lost device no longer runs
+// anything, and every call fails with an error that is_sticky() recognises. The fake has no functions for senders: it
+// packs nothing.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,7 @@ class FakeDevice {
  public:
   static FakeDevice& instance();  // of this process, as devices are
 
-  void renew();  // as at the start: not lost, no stream held, no work on any
+  void renew();  // back to the start: not lost, no stream held, no work on any stream
   void lose();
 
   Stream make_stream();  // until renew()
@@ -32,7 +33,8 @@ class FakeDevice {
   void give(Stream stream, std::function<void()> work);  // work of the engine's, such as a kernel
   // The next record() of a mark fails, but the device is not lost.
   void refuse_mark();
-  // Blocks until that many waits for the device have begun (or timed out) since renew(). False: not by the deadline.
+  // Blocks until `times` waits for the device have begun (or timed out) since renew(). Returns false if that has not
+  // happened by the deadline.
   bool wait_for_waits(int times, Deadline deadline);
   bool wait_for_timeouts(int times, Deadline deadline);
 
@@ -44,7 +46,7 @@ class FakeDevice {
   std::unique_ptr<State> state_;
 };
 
-// `scheme`, but its readers see its slots on the fake device.
+// Returns a copy of `scheme` whose readers see its slots on the fake device.
 Scheme on_fake_device(Scheme scheme);
 
 }  // namespace bascule::test

@@ -1,4 +1,4 @@
-// How many GPUs there are, for tests that need some. A test that finds too few is skipped, and counted as skipped.
+// The number of GPUs, for tests that need some. A test that finds too few GPUs is skipped, and counted as skipped.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// Whether LibTorch has a GPU; tests check it before they make a tensor. A test that finds none is skipped, and counted
-// as skipped.
+// Tells whether LibTorch has a GPU; tests check this before they make a tensor. A test that finds none is skipped, and
+// counted as skipped.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// NCCL on a CPU: the table of schemes/nccl/library.h over host memory, with its own streams, and with ranks that are
-// threads of one process. So the scheme is tested without a GPU, also under sanitizers, and each fault happens when a
-// test requests it.
+// NCCL on a CPU: it implements the table of schemes/nccl/library.h over host memory, with its own streams, and with
+// ranks that are threads of one process. With it the scheme is tested without a GPU, also under sanitizers, and each
+// fault happens when a test requests it.
 //
 // It behaves like the real library in these points:
 //  - No call blocks except comm_abort. After an init or a broadcast a communicator is in progress until a later
@@ -8,11 +8,11 @@
 //    runs before it.
 //  - An init is done once all ranks of the id have called. A rank that fails or never calls leaves the others waiting.
 //  - A broadcast is carried out when it is at the head of its stream at all ranks. The root's bytes are copied to each,
-//    by the thread whose call completes the set. Ranks that post another size, type or root under the same number make
+//    by the thread whose call completes the set. If ranks post different sizes, types or roots under the same number,
 //    all communicators of the id fail with kInvalidUsage; then nothing moves until each is aborted.
 //  - A rank that dies causes no error at the others. They wait until they abort.
-//  - comm_abort ends this rank's broadcasts on its stream. The one at the head has half of its bytes written, later
-//    ones none. A communicator is gone after it, and after comm_destroy.
+//  - comm_abort ends this rank's broadcasts on its stream. Half of the bytes of the broadcast at the head are written,
+//    and none of later ones. After comm_abort, and after comm_destroy, the communicator is gone.
 //  - An id keeps a thread until all its ranks have called.
 // If a caller breaks a rule, after which the real library returns an error, blocks, or may do anything, the fake counts
 // a misuse. Communicators are never freed, so that a surplus call does no harm.
@@ -61,10 +61,10 @@ class FakeNccl {
 
   // ---- faults ----
 
-  // The stream does nothing, like a stopped process's, until go_on() or an abort of a broadcast on it.
+  // The stream does nothing, as if its process were stopped, until go_on() or an abort of a broadcast on that stream.
   void stall(Stream stream);
   void go_on(Stream stream);
-  void kill(Stream stream);                            // it does nothing any more; other ranks get no error
+  void kill(Stream stream);                            // it never runs anything again; other ranks get no error
   void slow_init(std::chrono::milliseconds duration);  // later inits take this long after the last rank's call
   // The next calls of comm_init_rank_config, from any rank, end in kSystemError at a later get_async_error.
   void fail_init(int times);
@@ -80,9 +80,9 @@ class FakeNccl {
 
   // ---- what a test checks ----
 
-  int ids() const;           // drawn
-  int unused_ids() const;    // drawn, and no rank has called
-  int live_threads() const;  // drawn, and not all ranks have called
+  int ids() const;           // ids that were drawn
+  int unused_ids() const;    // ids that were drawn, but for which no rank has called
+  int live_threads() const;  // one per id that was drawn, but for which not all ranks have called
   int live_comms() const;    // neither destroyed nor aborted
   int broadcasts() const;    // carried out, each counted once for all its ranks
   int aborts() const;        // that have returned

@@ -11,7 +11,7 @@ using namespace fake_nccl;
 
 namespace {
 
-constexpr int kPolls = 2;  // a call is in progress at the first get_async_error after it, and done at the second
+constexpr int kPolls = 2;  // after a call, the first get_async_error finds it in progress, the second finds it done
 
 }  // namespace
 

@@ -76,7 +76,7 @@ struct Comm {
   }
 };
 
-// How many more times a fault happens.
+// Returns true if the fault happens now, and counts that; `times` is how many more times it happens.
 inline bool take(int& times) { return times > 0 && times-- > 0; }
 
 }  // namespace fake_nccl
@@ -142,10 +142,10 @@ struct FakeNccl::State {
   bool advance(Line& line);
 
   static bool is_at_head(const Broadcast& broadcast);
-  // Whether it is over for all ranks.
+  // Carries the broadcast out if it is at the head of its stream at all ranks; returns true if it did.
   bool carry_out(const Broadcast& one);
 
-  // As an abort does, only on this rank's stream.
+  // Ends this rank's broadcasts on its stream, as an abort does.
   void end_broadcasts(Comm& comm);
   // Writes half of the root's bytes, or garbage if the root has not posted.
   static void write_half(const Broadcast& broadcast);

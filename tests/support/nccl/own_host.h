@@ -1,5 +1,5 @@
 // NCCL refuses two ranks of one host on one GPU. So each process of a test claims to be a separate host: the ranks
-// reach each other by sockets, as between hosts (schemes/nccl/README.md), and one GPU is enough for all of them.
+// connect by sockets, like ranks on different hosts (schemes/nccl/README.md), and one GPU is enough for all of them.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace bascule::test {
 
-// Whether NCCL moves the bytes: with nccl, and with auto if there are other hosts.
+// Returns true if NCCL moves the bytes: with nccl, and with auto if there are other hosts.
 inline bool is_nccl(std::string_view endpoint) {
   return endpoint.starts_with("nccl:") || endpoint.starts_with("auto://127.") ||
          (endpoint.starts_with("auto:") && endpoint.find("listen=") != std::string_view::npos);

@@ -1,5 +1,5 @@
-// ChildProcess: a program of the tests, commanded by lines over a socket that is its stdin. It is killed with its
-// owner.
+// ChildProcess: a program of the tests, commanded by lines over a socket that is its stdin. It is killed when this
+// object is destroyed.
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@ namespace bascule::test {
 
 class ChildProcess {
  public:
-  explicit ChildProcess(std::vector<std::string> command);  // path first
-  ~ChildProcess();                                          // by SIGKILL if it has not ended
+  explicit ChildProcess(std::vector<std::string> command);  // the program's path first
+  ~ChildProcess();                                          // sends SIGKILL if the process has not ended
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
@@ -22,9 +22,10 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   bool alive();  // also true of a stopped process
 
-  // After SIGKILL it also waits until the process is gone, after SIGSTOP until it has stopped.
+  // Sends the signal. After SIGKILL, also waits until the process is gone; after SIGSTOP, until it has stopped.
   void signal(int number);
-  // Its exit status, or minus the signal that ended it. It waits without limit: call it for a process that must end.
+  // Waits without limit until the process ends, so call it for a process that must end. Returns its exit status, or
+  // minus the signal that ended it.
   int wait();
 
  private:

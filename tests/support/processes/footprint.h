@@ -1,4 +1,4 @@
-// What a process holds of the system: compared before and after, it shows leaks.
+// The system resources that a process holds. Compared before and after a test's work, they show leaks.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ struct Footprint {
   std::size_t descriptors = 0;
   std::size_t threads = 0;
   std::size_t mappings = 0;  // of memfds named bascule…, and of files of slots
-  // Whether it holds at most as much of each.
+  // Returns true if this is at most `most`, for each resource.
   bool within(const Footprint& most) const {
     return descriptors <= most.descriptors && threads <= most.threads && mappings <= most.mappings;
   }

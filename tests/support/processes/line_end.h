@@ -1,5 +1,6 @@
 // LineEnd: one end of a conversation in lines over a socket. Tests command helper programs with it: a child process
-// (the socket is its stdin) or a thread. With pipes, a program that is gone would end the test by SIGPIPE.
+// (the socket is its stdin) or a thread. With a pipe instead, writing to a program that is gone would end the test by
+// SIGPIPE.
 #pragma once
 
 #include <string>
@@ -17,10 +18,11 @@ class LineEnd {
   LineEnd() = default;
   explicit LineEnd(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // Two connected sockets.
+  // Returns two connected sockets.
   static std::pair<UniqueFd, UniqueFd> make_pair();
 
-  // The next line, without its end. DEADLINE_EXCEEDED: none came; OUT_OF_RANGE: the other end is gone.
+  // Returns the next line, without its line break; DEADLINE_EXCEEDED if none came, OUT_OF_RANGE if the other end is
+  // gone.
   absl::StatusOr<std::string> read(Deadline deadline);
   // Writes a line; it is lost if the reader is gone.
   void write(std::string_view line);

@@ -61,7 +61,7 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, int devic
     if (absl::IsDeadlineExceeded(line.status())) {
       step();
       const absl::Status sent = sender->send().status();
-      // Late, or given up by a reader that was late, if this process or that reader stood still.
+      // If this process or a reader was stopped for a while, a send may be late, or a late reader may give it up.
       if (sent.ok() || absl::IsDeadlineExceeded(sent) || absl::IsAborted(sent)) continue;
       std::fprintf(stderr, "trainer: send: %s\n", sent.ToString().c_str());
       return 1;

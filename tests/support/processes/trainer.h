@@ -20,8 +20,8 @@
 
 namespace bascule::test {
 
-// The program of that process; returns after `quit`, or when the other end is gone. Its first generation is
-// `generation`, and its tensors lie on `device` (or kHost).
+// Runs the program of that process; returns after `quit`, or when the other end is gone. The first generation is
+// `generation`, and the tensors lie on `device` (or kHost).
 int run_trainer(const std::string& endpoint, std::uint64_t generation, int device, LineEnd commands);
 
 // What a trainer answers.
@@ -40,7 +40,7 @@ class Trainer {
   Trainer(const std::string& endpoint, std::uint64_t generation, int device);
   Sent tell(std::string_view command);                     // the test fails if no answer comes
   std::optional<Sent> try_tell(std::string_view command);  // nullopt if it died, or gave no answer for 2 * patience()
-  // Sends until this many workers serve a version; the test fails once it gives no answer, or after patience().
+  // Sends until this many workers serve a version; the test fails if the trainer does not answer, or after patience().
   Sent send_until(int serving, std::string_view command = "send");
   ChildProcess& process() { return process_; }
 

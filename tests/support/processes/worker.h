@@ -23,7 +23,7 @@ namespace bascule::test {
 // What a worker reports about itself.
 struct Observed {
   Epoch epoch = 0;
-  Version version = 0;           // served, as commit() returned it
+  Version version = 0;           // the version served, as commit() returned it
   std::uint64_t generation = 0;  // of the weights that it checked last
   std::uint64_t flips = 0, checks = 0;
   int pendings = 0;   // calls of on_pending
@@ -31,7 +31,7 @@ struct Observed {
   bool attached = false;
   bool poisoned = false;  // Flip::poisoned of the last commit
   std::string error;
-  std::vector<int> devices;  // on which its process has a context
+  std::vector<int> devices;  // those on which its process has a context
   std::string wrong;         // the first broken promise; empty: none
 };
 
@@ -43,9 +43,9 @@ class Worker {
   void tell(std::string_view command);
   Observed step();                        // one commit, one check
   Observed copy_behind(Version version);  // one commit(version), one check
-  Observed report();                      // what it did so far
+  Observed report();                      // what the worker did so far
   Observed take();                        // one take, one check
-  // Calls wait_ready(), and returns an empty text or the error's.
+  // Makes the worker call wait_ready(); returns the error's text, or an empty one.
   std::string wait_ready(absl::Duration timeout = patience(), Version least = 0);
 
   // Requests reports until one is `done`, and returns the last one. After patience() the test fails.

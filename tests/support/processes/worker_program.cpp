@@ -69,7 +69,7 @@ class WorkerProgram {
     if (flip.changed) {
       ++flips_;
       const std::pair before(served_.epoch, served_.version), now(flip.epoch, flip.version);
-      // Of what it serves it may be told again after a lost connection, and find it in another of its buffers.
+      // After a lost connection the served version may be announced again, and come into another of its buffers.
       if (now < before || (now == before && flip.slot == served_.slot))
         wrong(cat("flipped from version ", served_.version, " of epoch ", served_.epoch, " back to ", flip.version,
                   " of ", flip.epoch));

@@ -6,18 +6,18 @@
 //   join            join() only
 //   take            take() once, and check
 //   finish          finish() what was taken
-//   fail            finish() it with an error
+//   fail            finish() what was taken, with an error
 //   hold            check the served weights again and again, and commit nothing
 //   pause           neither commit nor check
 //   ready MS V      wait_ready() for MS milliseconds, for version V or a later one
-//   report          what it served, and the first broken promise
+//   report          answer what it served, and the first broken promise
 //   fault HOOK N    with the fake scheme: the next N calls of HOOK fail
 //   die N           by SIGKILL, at the N-th control message after this
-//   lose            make this process lose its device; then commit again and again, without checks
+//   lose            make this process lose its device, then commit again and again, without checks
 //   quit
 //
-// "Check" means that all tensors of the served slot are of one generation, that versions only grow, and that a slot's
-// views do not move. The first violation stays in "wrong".
+// To check means to verify that all tensors of the served slot are of one generation, that versions only grow, and that
+// a slot's views do not move. The first violation is kept in "wrong".
 #pragma once
 
 #include <optional>
@@ -40,7 +40,7 @@ struct WorkerArguments {
   std::string group{};  // with its rank among `ranks`
   std::uint32_t rank = 0, ranks = 1;
   std::optional<Apply> copies{};   // into its own tensors; nullopt: it reads in place
-  int device = kHost;              // on which it reads, or has its tensors
+  int device = kHost;              // the device on which it reads, or has its tensors
   const Scheme* scheme = nullptr;  // used instead of the registry's; only in a thread
 };
 

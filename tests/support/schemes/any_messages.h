@@ -25,7 +25,8 @@ void expect_a_long_reason_is_cut(Message message, const Parse& parse) {
   }
 }
 
-// Bytes that were changed, cut, prolonged or nested are either a message, or refused with a text that names `scheme`.
+// Bytes that were changed, cut, prolonged or nested are either parsed as a message, or refused with a text that names
+// `scheme`.
 template <typename Message, typename Parse>
 void expect_any_bytes_are_safe(const Message& some, const Parse& parse, std::string_view scheme) {
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(std::string(scheme)));

@@ -85,7 +85,7 @@ bool FakeFaults::hangs(std::string_view hook, Deadline deadline) const {
 
 namespace {
 
-// It keeps no versions. It is KeptSlots only for publish().
+// It keeps no versions, and implements KeptSlots only for publish().
 class FakeSender final : public SenderTransport, public Delivery, public KeptSlots {
  public:
   FakeSender(FakeFaults faults, bool by_path) : faults_(std::move(faults)), by_path_(by_path) {}

@@ -1,7 +1,7 @@
-// A scheme that injects faults: it has memfds like shm's, and a hook at each of its calls. Each end has its own faults.
-// At an endpoint with a host, where no descriptor can travel, its offer names the memfds by their paths in /proc, and
-// each worker receives a version into its own memory: deliver() makes the workers receive, sends them "whole 7" once
-// the slot is whole, and is done when each has answered "got 7".
+// A scheme that injects faults: its slots are memfds, as with shm, and each of its calls has a hook. Each end has its
+// own faults. At an endpoint with a host, to which no descriptor can be passed, its offer names the memfds by their
+// paths in /proc, and each worker receives a version into its own memory. For version 7, deliver() makes the workers
+// receive, sends them "whole 7" once the slot is whole, and is done when each has answered "got 7".
 //
 //   admit         refuses the worker                 accept        cannot reach the offered memory
 //   deliver       fails                              prepare       fails
@@ -24,13 +24,14 @@ class FakeFaults {
  public:
   FakeFaults();
 
-  // The next `calls` calls of `hook` go wrong; 0 also frees a call that hangs. False: there is no such hook.
+  // Makes the next `calls` calls of `hook` go wrong; 0 also frees a call that hangs. Returns false if there is no such
+  // hook.
   bool set(std::string_view hook, int calls);
   // Waits until calls of `hook` have gone wrong `times` times in all.
   bool wait_for(std::string_view hook, int times, Deadline deadline) const;
 
-  // For the scheme: whether this call goes wrong. If it does, hangs() returns when the call is freed, or at the
-  // deadline.
+  // For the scheme. Both return true if this call goes wrong; hangs() then returns only when the call is freed, or at
+  // the deadline.
   bool strikes(std::string_view hook) const;
   bool hangs(std::string_view hook, Deadline deadline) const;
 

@@ -1,5 +1,5 @@
-// auto on a CPU: it has the slots of a relay over memfds (host_relay.h), and every other worker of a process reads a
-// mirror of them.
+// auto on a CPU: its slots are the memfds of a host relay (host_relay.h), and every second worker of a process reads
+// their mirrors.
 #pragma once
 
 #include <string_view>

@@ -15,7 +15,7 @@ namespace bascule::test {
 
 inline constexpr std::uint64_t kHostPiece = std::uint64_t{128} << 10;  // two tiles: small models have many pieces
 
-// Each worker and each sender has one. It remembers the streams that it opened: they name a rank to the fake NCCL.
+// Each worker and each sender has one. It remembers the streams that it opened, by which the fake NCCL knows its ranks.
 class HostPlace final : public nccl::Place {
  public:
   int device() const override { return kHost; }

@@ -1,5 +1,5 @@
 // A relay on a CPU: slots and receive buffers are memfds, and a thread copies instead of a GPU's copy engine. With it
-// all of a relay but its copies is tested without a GPU, also between real processes.
+// everything in a relay except the GPU's copies is tested without a GPU, also between real processes.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,8 @@ namespace bascule::test {
 
 inline constexpr std::uint64_t kRelayPiece = std::uint64_t{128} << 10;  // two tiles: small models have many pieces
 
-// What a queue's calls do first, on the thread that copies. An error becomes the call's result.
+// Each of a queue's calls first runs its hook, on the thread that copies. If the hook returns an error, so does the
+// call.
 struct HostQueueHooks {
   std::function<absl::Status()> before_copy{};  // before each piece
   std::function<absl::Status()> before_finish{};

@@ -9,7 +9,7 @@
 
 namespace bascule::test {
 
-// Null if `endpoint` has another scheme.
+// Returns null if `endpoint` has another scheme.
 inline const Scheme* host_scheme(std::string_view endpoint) {
   if (is_host_nccl(endpoint)) return &host_nccl_scheme();
   if (is_host_auto(endpoint)) return &host_auto_scheme();
