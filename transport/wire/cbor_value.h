@@ -9,7 +9,8 @@
 
 namespace bascule::inline v0 {
 
-// One item of bytes that check_cbor() has accepted; its checks are not repeated here. The bytes must outlive it.
+// One item within bytes that check_cbor() has accepted; what that checked is not checked again. The bytes must outlive
+// this object.
 class CborValue {
  public:
   enum class Kind { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kBoolean, kNull, kFloat };
@@ -18,7 +19,7 @@ class CborValue {
 
   Kind kind() const { return kind_; }
   bool is_number() const { return kind_ == Kind::kUnsigned || kind_ == Kind::kNegative || kind_ == Kind::kFloat; }
-  std::string shown() const;  // for texts: the number itself, "text", "array"
+  std::string shown() const;  // for error texts: the number itself, "text", "array"
 
   std::uint64_t number() const { return argument_; }  // kUnsigned
   std::int64_t negative() const { return -1 - static_cast<std::int64_t>(argument_); }
@@ -27,7 +28,8 @@ class CborValue {
   std::string_view text() const;                  // kText, kBytes: unchanged
   std::size_t size() const { return argument_; }  // items of an array, pairs of a map
 
-  // The first item of an array, or the first key of a map. The next one begins at the end() of each.
+  // Where the first item of an array, or the first key of a map, begins. Each further item begins at the end() of the
+  // one before.
   const std::uint8_t* first_at() const { return content_; }
   const std::uint8_t* end() const;
   std::span<const std::uint8_t> bytes() const { return {begin_, end()}; }  // the whole item, with its head

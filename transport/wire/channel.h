@@ -1,12 +1,12 @@
 // Channel: one framed control connection that carries messages and descriptors.
 //
 // A frame is a 4-byte little-endian length and a CBOR map. On Unix sockets descriptors travel with the first byte of
-// their frame; every read is a recvmsg with room for them, since a plain read would drop them silently. Header and body
-// are read by their exact lengths, so a descriptor always belongs to the frame whose header it came with. Over TCP the
-// same frames go through TLS, without descriptors.
+// their frame. Every read is a recvmsg with room for descriptors, since a plain read would drop them silently. Header
+// and body are read by their exact lengths, so that a descriptor always belongs to the frame whose header it came with.
+// Over TCP the same frames go through TLS, without descriptors.
 //
-// Threads: everything on the io_context's one thread. Handlers are called from it, never from inside send()
-// or close().
+// Threads: everything on the io_context's one thread. Handlers are called on that thread too, but never from inside
+// send() or close().
 #pragma once
 
 #include <utility>  // Asio of Boost 1.74 forgets it in C++20
@@ -42,34 +42,35 @@ class Channel : public std::enable_shared_from_this<Channel> {
   using OnMessage = std::function<void(Message, std::vector<UniqueFd>)>;
   using OnClosed = std::function<void(absl::Status)>;  // called once; the reason, for a person
 
-  // Made by std::make_shared. Dropping the last reference closes it; pending operations hold none. `tls` is open
-  // already, as transport/wire/tls_handshake.h leaves it; nullopt on a Unix socket. A forked child has neither the
-  // connection nor the unsent messages.
+  // Make it with std::make_shared. Dropping the last reference closes the channel; pending operations hold none. `tls`
+  // is a session whose handshake is done (transport/wire/tls_handshake.h), or nullopt on a Unix socket. A forked child
+  // has neither the connection nor the unsent messages.
   explicit Channel(Socket socket, std::optional<TlsSession> tls = std::nullopt);
   ~Channel() { shut(); }
 
-  // Begins to read. `on_closed` is called once, when the peer hung up (UNAVAILABLE), broke the protocol
-  // (INVALID_ARGUMENT) or does not read (RESOURCE_EXHAUSTED); never after close(). Messages that the peer sent before
-  // it hung up come first, even if a send() finds the peer gone. Both handlers are dropped by then, or by close().
-  // Another call replaces the handlers, starting with the next message.
+  // Begins to read. `on_closed` is called once, when the peer has hung up (UNAVAILABLE), broken the protocol
+  // (INVALID_ARGUMENT) or stopped reading (RESOURCE_EXHAUSTED), but never after close(). Messages that the peer sent
+  // before it hung up are delivered first, even if a send() finds the peer gone. Both handlers are dropped before
+  // `on_closed` runs, or by close(). Another start() replaces the handlers, starting with the next message.
   void start(OnMessage on_message, OnClosed on_closed);
 
-  // Received tensor lists are looked up in `known`, which channels may share. Call it before start().
+  // Makes the channel look up received tensor lists in `known`, which several channels may share. Call it before
+  // start().
   void recognise(std::shared_ptr<KnownTensors> known) { known_ = std::move(known); }
 
-  // Queues a message, and tries to write at once. Descriptors (at most kMaxDescriptors; none over TLS) are duplicated
-  // by the kernel: the caller keeps its own. Does nothing once closed.
+  // Queues a message, and tries to write it at once. Descriptors (at most kMaxDescriptors; none over TLS) are
+  // duplicated, so the caller keeps its own. Does nothing once the channel is closed.
   void send(const Message& message, const std::vector<int>& descriptors = {});
-  // Like send(), for a message to many peers: it is encoded once, and all queues share one copy.
+  // The same for a message to many peers, which is encoded once; all queues share one copy.
   void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
 
-  // Handles messages that have already come: call it before judging a peer by its silence, but not from a handler of
-  // this channel. The call may close the channel.
+  // Handles messages that have already arrived. Call it before you give up a peer for its silence, but not from a
+  // handler of this channel. The call may close the channel.
   void read_queued();
 
-  // Writes what the socket takes at once, closes, and calls no handler any longer. Over TLS, close_notify ends the
-  // stream if everything was written. The socket lingers, so that the peer reads what was written
-  // (transport/wire/linger.h); dropping the last reference instead cuts the connection.
+  // Writes what the socket takes at once, then closes; no handler is called any more. Over TLS, close_notify ends the
+  // stream if everything was written. The socket lingers, so that the peer can read what was written
+  // (transport/wire/linger.h). Dropping the last reference without close() cuts the connection instead.
   void close();
 
   bool open() const { return socket_.is_open(); }
@@ -130,8 +131,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool peer_gone_ = false;  // nothing can be written; its messages are still read
 };
 
-// Makes the socket end with this process: neither a started program nor a forked child has it. close_kept() of linger.h
-// closes it.
+// Makes the socket end with this process: neither a started program nor a forked child gets it. Close such a socket
+// with close_kept() of linger.h.
 void keep_to_this_process(Channel::Socket& socket);
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// The fields of each message, listed once for both directions: writer and reader walk the same list.
+// The fields of each message, listed once: the writer and the reader both walk this list.
 //
 //   archive("key", member)              the value of a key; a std::optional may be missing
 //   archive.bytes("key", member)        as a byte string rather than text

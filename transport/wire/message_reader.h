@@ -1,5 +1,5 @@
-// Fills a message from a received CBOR map, and checks every key's presence, type and range. It keeps the first error
-// with its place, as `hello, key "expected[3].dtype": …`, and skips the rest.
+// Fills a message from a received CBOR map, and checks that every key is present and has the right type and range.
+// After the first error it skips the rest; status() then names the place, as in `hello, key "expected[3].dtype": …`.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ namespace bascule::inline v0 {
 
 class MessageReader {
  public:
-  // check_cbor() has accepted the bytes of `map`. `known` may be null.
+  // check_cbor() must have accepted the bytes of `map`. `known` may be null.
   MessageReader(const CborValue& map, KnownTensors* known) : known_(known) { open(map); }
 
-  // The map's type; called before anything else is read.
+  // The message's type, from the map. Call it before you read anything else.
   std::optional<std::string_view> type();
 
   template <typename T>
@@ -117,7 +117,7 @@ class MessageReader {
   absl::Status status_;
 };
 
-// The peer's text for an error: shortened, printable.
+// Makes a peer's text fit for an error: shortened, printable and in quotes.
 std::string in_quotes(std::string_view text);
 
 }  // namespace bascule::inline v0

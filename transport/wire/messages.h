@@ -26,8 +26,8 @@ inline constexpr std::uint32_t kProtocol = 3;
 inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;  // of one message
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
-// Numbers a lease, so that its release is not mistaken for the release of the next lease on the same slot. It is unique
-// per connection; 0: the lease was claimed in the greeting.
+// Tells a lease from the next one on the same slot, so that its release is not taken for that one's. Unique per
+// connection; 0 if the lease was claimed in the greeting.
 using LeaseNumber = std::uint64_t;
 
 struct HeldSlot {
@@ -46,16 +46,16 @@ struct Hello {
   std::int64_t pid = 0;
   std::string host;
   std::string device;                              // UUID of the device where it reads; empty: the host
-  Epoch epoch = 0;                                 // the sender's whose version it serves or knows; 0: none
+  Epoch epoch = 0;                                 // of the sender whose version it serves or knows; 0: none
   Version serving = 0;                             // 0: none
   std::vector<HeldSlot> held;                      // leases that it still has
-  SharedSpecs expected;                            // null: it takes anything
+  SharedSpecs expected;                            // null: it takes any tensors
   bool casts = false;                              // it casts: the types of expected tensors may differ
   std::vector<std::vector<std::string>> fused;     // lists of tensors that should lie side by side
   std::optional<std::string> compatibility_key{};  // ReceiverOptions::compatibility_key
 };
 
-// A layout as it travels, encoded once and shared by every message that carries it.
+// A layout in encoded form, made once and shared by every message that carries the layout.
 using EncodedLayout = std::shared_ptr<const std::vector<std::uint8_t>>;
 
 // sender → worker
@@ -111,9 +111,9 @@ struct Failed {
 };
 struct Poisoned {  // the worker must not be used until a new version
   std::string why;
-  bool final = false;  // its device is lost: it reads no slot any longer, and no version cures it
+  bool final = false;  // its device is lost: it reads no slot any more, and no version cures it
 };
-struct Loading {  // the engine has flipped to it and now loads it by itself; ack or poisoned follows
+struct Loading {  // the engine has flipped to the version and now loads it by itself; ack or poisoned follows
   Version version = 0;
 };
 struct Ack {
@@ -123,10 +123,10 @@ struct Ack {
 };
 struct Released {
   SlotId slot;
-  LeaseNumber lease = 0;  // the last that the worker knew; if the sender has a newer one, that lease stays
+  LeaseNumber lease = 0;  // the last that the worker knew of; if the sender has given a newer one, that stays
 };
 
-// Sent instead of a hello by a program that only reads the status; the answer is a SenderStatus.
+// A program that only reads the status sends this instead of a hello, and gets a SenderStatus.
 struct StatusQuery {
   std::uint32_t protocol = kProtocol;
 };
@@ -148,7 +148,7 @@ const char* name_of(const Message&);  // "hello"
 
 absl::Status check_compatibility_key(std::string_view compatibility_key);  // INVALID_ARGUMENT: too long, or not UTF-8
 
-// An encoded message, which can be sent to any number of peers, whose queues share its bytes:
+// An encoded message. It can be sent to any number of peers, whose queues share its bytes:
 //
 //   | bytes: a map, without its last value if that is an encoded layout | layout |
 struct EncodedMessage {
@@ -160,9 +160,9 @@ struct EncodedMessage {
   EncodedLayout layout;  // or null
 };
 
-// CBOR: a map with the message's name under "type". decode() accepts any bytes. INVALID_ARGUMENT names the problem:
-// malformed, nested deeper than 8, an unknown type, a missing or ill-typed key, a value out of range. Tensor lists in
-// `known` are not decoded again.
+// A message is a CBOR map, with its name under "type". decode() may be given any bytes, and returns INVALID_ARGUMENT if
+// they are malformed, nest deeper than 8, or have an unknown type, a missing or ill-typed key, or a value out of range.
+// It does not decode tensor lists again that are in `known`.
 EncodedLayout encode(const Layout& layout);
 std::vector<std::uint8_t> encode(const Message&);
 absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known = nullptr);

@@ -1,14 +1,14 @@
-// TLS 1.3 for a control connection over TCP, with a key that both ends derive from their token, without certificates
-// and tickets. docs/guide/security.md says what this protects, docs/design/protocol.md specifies it for other
-// implementations.
+// TLS 1.3 for a control connection over TCP. It uses a key that both ends derive from their token, and neither
+// certificates nor tickets. docs/guide/security.md says what this protects, and docs/design/protocol.md specifies it
+// for other implementations.
 //
 //   identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 3"     sent in the clear
 //   key      = HKDF-SHA-256(token, no salt, info = identity), 32 bytes                never sent
 //
-// The identity is part of the key: ends with different schemes or protocols cannot connect, even with the same token.
-// The host is not part of it, because senders listen at 0.0.0.0 and tunnels change names.
+// Since the key depends on the identity, ends with different schemes or protocols cannot connect, even with the same
+// token. The identity does not include the host, because senders listen at 0.0.0.0 and tunnels change names.
 //
-// Pure: bytes in, bytes out. transport/wire/tls_io.h carries the bytes over a socket.
+// This code does no I/O: bytes go in and bytes come out. transport/wire/tls_io.h carries them over a socket.
 //
 // Threads: one at a time for each object; sessions of one context may run on different threads.
 #pragma once
@@ -31,7 +31,7 @@ enum class Role : std::uint8_t { kSender, kReceiver };  // TLS's server, TLS's c
 
 using TlsKey = std::array<std::uint8_t, 32>;
 
-// INTERNAL: OpenSSL cannot make the key.
+// tls_key() returns INTERNAL if OpenSSL cannot make the key.
 std::string tls_identity(std::string_view scheme);
 absl::StatusOr<TlsKey> tls_key(const Token& token, std::string_view identity);
 
@@ -48,29 +48,32 @@ class TlsSession {
   // Takes bytes from the peer's socket, and keeps them until read() or shake_hands() uses them.
   absl::Status feed(std::span<const std::uint8_t> bytes);
 
-  // The bytes to write to the peer's socket, valid until the next call; sent() removes those that were written.
+  // Returns the bytes to write to the peer's socket, valid until the next call. After writing `bytes` of them, call
+  // sent(bytes).
   std::span<const std::uint8_t> output() const;
   void sent(std::size_t bytes);
 
-  // Advances the handshake as far as the bytes allow. True: the session is open. False: feed() more. UNAUTHENTICATED:
-  // the peer does not know the key, or does not speak TLS; the text is for a person.
+  // Advances the handshake as far as the bytes allow. Returns true if the session is open, and false if it needs more
+  // bytes by feed(). Returns UNAUTHENTICATED if the peer does not know the key, or does not speak TLS; the text is for
+  // a person.
   absl::StatusOr<bool> shake_hands();
 
-  // Once open: decrypts into `bytes`. 0 bytes read: feed() more, unless `ended`, which means that the peer ended its
-  // stream. INVALID_ARGUMENT: the bytes were altered.
+  // Once open: decrypts into `bytes`. If it reads 0 bytes, feed() more, unless `ended` is true, which means that the
+  // peer ended its stream. Returns INVALID_ARGUMENT if the bytes were altered.
   struct Read {
     std::size_t bytes = 0;
     bool ended = false;
   };
   absl::StatusOr<Read> read(std::span<std::uint8_t> bytes);
 
-  // Once open: encrypts all of `bytes` (at most a TLS record, 16 KiB) into output(). INTERNAL: OpenSSL failed.
+  // Once open: encrypts all of `bytes` (at most a TLS record, 16 KiB) into output(). Returns INTERNAL if OpenSSL
+  // failed.
   absl::Status write(std::span<const std::uint8_t> bytes);
 
-  // Adds close_notify to output(); a peer that does not get it knows that the end was cut off.
+  // Adds close_notify to output(). A peer whose stream ends without it knows that the stream was cut off.
   void close();
 
-  const absl::Status& failure() const;  // OK until it failed
+  const absl::Status& failure() const;  // OK until the session fails
 
  private:
   friend class TlsContext;
