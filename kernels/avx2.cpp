@@ -29,8 +29,8 @@ BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
   return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0)) + static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
 }
 
-// Walks lines [begin, end) of a page in address order, and prefetches a long source half a page ahead: the products
-// fill the instruction window that would otherwise hide the memory latency.
+// Walks lines [begin, end) of a page in address order, and prefetches a long source half a page ahead. Without this the
+// memory latency would show, because the products fill the instruction window that would otherwise hide it.
 template <typename Load, bool kWantSums, bool kStore, bool kAskAhead>
 BASCULE_AVX2_INLINE PageSums walk_lines(const std::byte* source, std::byte* page, std::size_t begin, std::size_t end) {
   constexpr std::size_t kVector = 32;

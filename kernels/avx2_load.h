@@ -14,8 +14,8 @@
 
 namespace bascule::inline v0::kernels::avx2 {
 
-// Eight source elements, widened to the bits of F32. A NaN keeps its payload here; the code that narrows or
-// stores replaces it.
+// Loads eight source elements, widened to the bits of F32. A NaN keeps its payload here, and is replaced by the code
+// that narrows or stores it.
 template <DType kFrom>
 BASCULE_AVX2_INLINE __m256i load_as_f32(const std::byte* source) {
   if constexpr (kFrom == DType::kF32) {
@@ -40,7 +40,7 @@ BASCULE_AVX2_INLINE __m256i round_to_bf16(__m256i f32) {
   return _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7fff), nan_lanes(f32));
 }
 
-// 32 bytes of slot from the elements at `source`.
+// Makes 32 bytes of slot from the elements at `source`.
 template <DType kFrom, DType kTo>
 struct Load {
   static constexpr std::size_t kElements = 32 / size_of(kTo);

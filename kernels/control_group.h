@@ -1,7 +1,7 @@
 // How much of the machine this process may use: the limits of its control groups and of all enclosing groups, in
 // version 1, version 2, or both side by side.
 //
-// Any thread. Every call reads a few kernel files and keeps no state. A file that cannot be read sets no limit.
+// Any thread. Every call reads a few kernel files and keeps no state. If a file cannot be read, it counts as no limit.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct ControlGroupLimits {
   std::optional<std::uint64_t> threads_left, threads_limit;  // of the tightest group: pids.max, which counts threads
 };
 
-// `root` is prepended to /proc and to every folder that /proc names, for tests with their own tree.
+// Tests with their own tree of files pass `root`, which is prepended to /proc and to every folder that /proc names.
 ControlGroupLimits control_group_limits(const std::string& root = "");
 
-// How many threads can compute at once, at least 1: the cores that this process may run on (by cpuset and taskset), or
-// fewer if its control group has less CPU time. Half a core counts as one.
+// Returns how many threads can compute at once, at least 1: the number of cores that this process may run on (by cpuset
+// and taskset), or fewer if its control group has less CPU time. Half a core counts as one.
 int usable_cores();
 
 }  // namespace bascule::inline v0::kernels

@@ -7,8 +7,8 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-// If there are plenty of tiles, a block takes this many in turn, to spread its fixed cost: making the keys and adding
-// to the totals.
+// If there are plenty of tiles, a block takes this many in turn, which spreads its fixed cost: making the keys and
+// adding to the totals.
 constexpr std::uint64_t kTilesInTurn = 8, kPlenty = 16384;
 
 // Digests tiles [first, last), `in_turn` per block.

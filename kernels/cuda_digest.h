@@ -1,4 +1,5 @@
-// The device's digest of a slot that it can read: the twin of digest.h, with the same bits.
+// The digest of a slot, made by a device that can read the slot. The twin of digest.h, with the same result, bit for
+// bit.
 //
 // Nothing here waits for the device, and no call allocates. A cell is used on one stream at a time; a caller that
 // changes streams orders them by events.
@@ -12,9 +13,9 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// The sum of all tiles' hashes, to which each thread block adds its own: two words per half of a hash, the lower bits
-// in the first. The low bits of a word count the tiles added to it. So a block knows from the result of its atomic
-// addition whether it was the last to add, and need not wait for the others.
+// The sum of all tiles' hashes, to which each thread block adds its own. Each half of a hash has two words, with its
+// lower bits in the first. The low bits of a word count the tiles added to it, so a block knows from the result of its
+// atomic addition whether it was the last to add, and need not wait for the others.
 //
 //   words 0, 2   | sum of the halves' lower 22 bits, 43 bits      | tiles, 21 bits |
 //   words 1, 3   | sum of the halves' upper 42 bits, modulo 2^43  | tiles, 21 bits |
@@ -30,7 +31,7 @@ struct DigestTotals {
     return half >> kLowerBits << kCountBits | tiles;
   }
   static constexpr std::uint64_t count(unsigned long long word) { return word & ((1ULL << kCountBits) - 1); }
-  // The half, from two words that count all tiles.
+  // Puts a half together from its two words, once these count all tiles.
   static constexpr std::uint64_t half(unsigned long long lower, unsigned long long upper) {
     return (lower >> kCountBits) + (upper >> kCountBits << kLowerBits);
   }
@@ -38,9 +39,9 @@ struct DigestTotals {
   unsigned long long words[4];
 };
 
-// Where kernels store a digest; passed to them by value.
+// Tells kernels where to store a digest; passed to them by value.
 struct DigestOutput {
-  DigestTotals* totals = nullptr;  // null: no digest is requested; zeros between two digests
+  DigestTotals* totals = nullptr;  // null: no digest is requested; holds zeros between two digests
   DigestTotals* sums = nullptr;    // pinned
   std::uint64_t tiles = 0, bytes = 0;
 };
@@ -52,13 +53,13 @@ class DigestCell {
  public:
   static CudaResult make(DigestCell* made);  // on the current device; blocks
 
-  // Starts the digest of a slot of `bytes`, which kernels make tile by tile in one launch or several. If the last
-  // target's tiles were not all launched, its totals are cleared, on `stream`. cudaErrorInvalidValue: more than
-  // kMostTiles.
+  // Starts the digest of a slot of `bytes` bytes, which kernels make tile by tile in one launch or several; `target`
+  // receives where they store it. If the last target's tiles were not all launched, clears the totals first, on
+  // `stream`. Returns cudaErrorInvalidValue if there are more than kMostTiles tiles.
   CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target);
   // Reports that `tiles` tiles of the target were given to kernels.
   void launched(std::uint64_t tiles) { missing_tiles_ -= tiles; }
-  // The enqueued work may never run: the next target clears the totals.
+  // Call it if the enqueued work may never run: the next target() then clears the totals.
   void forget() { missing_tiles_ = kUnknown; }
 
   // The last target's digest, valid once an event recorded after its last kernel has passed.
@@ -71,8 +72,8 @@ class DigestCell {
   std::uint64_t bytes_ = 0, missing_tiles_ = kUnknown;          // of the last target
 };
 
-// Enqueues the digest of a piece of the slot, tiles [first, last); `target` is the cell's last one. Pieces may come in
-// any order; after the last the digest is complete.
+// Enqueues the digest of a piece of the slot, tiles [first, last). `target` must come from the cell's last target().
+// Pieces may come in any order, and after the last one the digest is complete.
 CudaResult digest_piece(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
                         DigestCell& cell, Stream stream);
 

@@ -1,10 +1,10 @@
-// Driver functions that the runtime lacks, or whose errors it would remember. They are looked up on first use, since
-// nothing links libcuda. transport/cuda/driver.h has the functions that must exist.
+// Looks up driver functions that the runtime lacks, or whose errors it would remember. This happens on first use, since
+// nothing links libcuda. transport/cuda/driver.h lists the functions that must exist.
 #pragma once
 
 namespace bascule::inline v0::kernels::cuda {
 
-// The driver's function of that name, as of CUDA 12.0; null if there is no driver or no such function.
+// Returns the driver's function of that name, as of CUDA 12.0, or null if there is no driver or no such function.
 void* driver_function(const char* name);
 
 template <typename Function>

@@ -1,9 +1,9 @@
-// DeviceLife: in which life of a device's context an object was made. cudaDeviceReset() ends a life and frees
-// everything made in it: given an old handle, the driver would read freed memory, and an old address may belong to
-// other code. So owners remember the life, and touch nothing once it is over.
+// DeviceLife: remembers in which life of a device's context an object was made. cudaDeviceReset() ends a life and frees
+// everything made in it. Afterwards the driver would read freed memory if it were given an old handle, and an old
+// address may belong to other code. So owners remember the life, and touch nothing once it is over.
 //
-// A life is identified by a few bytes of device memory, made in it, whose number is unique in the process. They live as
-// long as the last copy of the DeviceLife. Any thread.
+// A life is identified by a small allocation of device memory that was made in it and to which the driver gave a number
+// that is unique in the process. The allocation is freed with the last copy of the DeviceLife. Any thread.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,12 @@ namespace bascule::inline v0::kernels::cuda {
 
 class DeviceLife {
  public:
-  // The current life of `device`; makes its context if there is none. Does not wait for the device.
+  // Gets the current life of `device`; makes its context if there is none. Does not wait for the device.
   static CudaResult of(int device, DeviceLife* life);
 
   int device() const { return device_; }  // -1: none
-  // Whether it has ended. False if that is unknown, and after a sticky error, since the context's handles still exist.
+  // Whether the life has ended. False if that is unknown. Also false after a sticky error, since the context's handles
+  // still exist.
   bool over() const;
 
  private:

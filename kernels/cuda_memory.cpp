@@ -36,7 +36,7 @@ const CurrentContext& current_context() {
   return found;
 }
 
-// A thread that never called the runtime has device 0, but not its context, which driver calls need.
+// A thread that never called the runtime is on device 0, but without that device's context, which driver calls need.
 bool has_context() {
   CUcontext context = nullptr;
   return current_context().context == nullptr || current_context().context(&context) != CUDA_SUCCESS ||
@@ -80,7 +80,7 @@ KeptErrors take_kept_errors() {
 }
 
 DeviceGuard::DeviceGuard(int device) {
-  if (guarded == device) return;  // everything is set; each driver call would cost a flip a microsecond
+  if (guarded == device) return;  // all is set already; each further driver call would make a flip a microsecond slower
   result_ = BASCULE_CUDA_RESULT(cudaGetDevice(&before_));
   if (!is_relaxed) mode_ = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
   if (is_own) {

@@ -13,15 +13,15 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// Declares that the calling thread belongs to Bascule: a DeviceGuard there does not restore the previous device. That
-// would usually be device 0, on which every thread begins, and since CUDA 12 cudaSetDevice(0) makes a context there:
-// some hundred MB on a GPU that another process may use.
+// Declares that the calling thread belongs to Bascule, so that a DeviceGuard on it does not restore the previous
+// device. That device would usually be device 0, with which every thread begins, and since CUDA 12 cudaSetDevice(0)
+// makes a context there, which takes some hundred MB on a GPU that another process may use.
 void own_thread_of_devices();
 
-// Makes `device` and its context current for a scope, and then restores the previous device (not on a thread of
-// Bascule's, see above). In the scope this thread may query events, allocate and free while another thread captures a
-// graph in any mode, because CUDA's relaxed capture mode is set for this thread. Work enqueued on a captured stream is
-// another matter: see check_stream() of transport/device.h.
+// Makes `device` and its context current for a scope, and then restores the previous device (except on Bascule's own
+// threads, see above). The guard also sets CUDA's relaxed capture mode for this thread, so that it may query events,
+// allocate and free in the scope even while another thread captures a graph in any mode. This does not allow work on a
+// captured stream: see check_stream() of transport/device.h.
 //
 // A guard inside another one of the same device costs nothing.
 class DeviceGuard {
@@ -35,7 +35,7 @@ class DeviceGuard {
  private:
   int before_ = -1;       // the device to go back to; -1: none
   int mode_ = -1;         // the capture mode to go back to; -1: none
-  bool entered_ = false;  // it set something
+  bool entered_ = false;  // the constructor set something
   int outer_ = -1;        // the enclosing guard's device; -1: none
   CudaResult result_;
 };

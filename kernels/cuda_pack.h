@@ -1,7 +1,8 @@
 // PackPlan: the twin of pack.h on a device. One launch gathers, casts and digests a whole slot.
 //
-// Made when a model is registered, used by every send. Calls enqueue and return: nothing waits for the device, nothing
-// is allocated. One thread and one stream at a time; a caller that changes streams orders them by events.
+// A plan is made when a model is registered, and used by every send. Calls enqueue work and return: they neither wait
+// for the device nor allocate. One thread and one stream at a time; a caller that changes streams orders them by
+// events.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,13 @@ namespace bascule::inline v0::kernels::cuda {
 
 class PackPlan final : public TilePlan {
  public:
-  // For `segments` of `tensors` tensors that meet pack()'s conditions (else cudaErrorInvalidValue), on the current
-  // device. Blocks while the table is uploaded: 48 bytes per tile of 64 KiB, and in tiles where tensors meet 40 bytes
-  // per 4 KiB, tensor or row.
+  // Makes a plan on the current device, for `segments` of `tensors` tensors. Returns cudaErrorInvalidValue if the
+  // segments do not meet pack()'s conditions. Blocks while the table is uploaded. The table takes 48 bytes per tile of
+  // 64 KiB and, in tiles where tensors meet, 40 bytes per 4 KiB, tensor or row.
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          PackPlan* made);
 
-  // Enqueues the pack of the whole slot: begin() and then advance() to its end.
+  // Enqueues the pack of the whole slot: calls begin(), then advance() to the slot's end.
   CudaResult pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);
 
   // Like pack(), but in steps, one launch each, so that packed bytes can be copied meanwhile. `tensors[i]` is the

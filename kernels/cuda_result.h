@@ -1,4 +1,4 @@
-// CudaResult: the result of a CUDA call, with the call and its source line, for code without Abseil;
+// CudaResult: the result of a CUDA call, with the call and its source line, for code that does not use Abseil;
 // transport/cuda/status.h turns it into an absl::Status.
 //
 // This header needs no CUDA header. Any thread.
@@ -14,7 +14,7 @@ namespace bascule::inline v0::kernels::cuda {
 using Stream = CUstream_st*;  // cudaStream_t; null: the default stream
 
 struct [[nodiscard]] CudaResult {
-  int code = 0;           // cudaError_t, with the same numbers as CUresult
+  int code = 0;           // cudaError_t or CUresult, which have the same numbers
   const char* call = "";  // as in the source; a static string
   const char* file = "";  // without folders
   int line = 0;
@@ -22,9 +22,9 @@ struct [[nodiscard]] CudaResult {
   bool ok() const { return code == 0; }
 };
 
-// Passes on the result of a runtime call. The runtime remembers each thread's last error, and a user's program may look
-// there for its own. So our errors are cleared there, since they are returned here. The user's error is never read and
-// stays, unless one of ours replaces it.
+// Returns the result of a runtime call as it is, and on an error also clears the runtime's memory of it. The runtime
+// remembers each thread's last error, and a user's program may look there for its own errors, so ours must not stay
+// there. A user's error is never read, and stays unless one of ours has replaced it.
 int told(int answer);
 
 constexpr const char* file_name(const char* path) {
@@ -34,8 +34,8 @@ constexpr const char* file_name(const char* path) {
   return name;
 }
 
-// For errors in destructors, which cannot be returned: keeps the first since the last take_kept_errors(), and counts
-// all. Process-wide, since a destructor has no other place to report to.
+// For errors in destructors, which cannot return them: keeps the first one since the last take_kept_errors(), and
+// counts all. These are kept for the whole process, since a destructor has no other place to report to.
 void keep_error(const CudaResult& result);
 struct KeptErrors {
   CudaResult first;
@@ -45,7 +45,8 @@ KeptErrors take_kept_errors();
 
 }  // namespace bascule::inline v0::kernels::cuda
 
-// The CudaResult of `code`, which the runtime does not remember: the driver's CUresult, or our own error.
+// The CudaResult of an error `code` that the runtime does not remember: a CUresult of the driver, or an error of our
+// own.
 #define BASCULE_CUDA_CODE(code)                                                            \
   ::bascule::kernels::cuda::CudaResult {                                                   \
     static_cast<int>(code), #code, ::bascule::kernels::cuda::file_name(__FILE__), __LINE__ \

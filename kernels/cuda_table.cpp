@@ -11,8 +11,8 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// A stream that waits for no other stream, and for which none waits: not the default stream, which no thread may use
-// while a blocking stream is captured.
+// A stream that waits for no other stream, and for which no other waits. (The default stream would not do: no thread
+// may use it while a blocking stream is being captured.)
 class UploadStream {
  public:
   UploadStream() : made_(BASCULE_CUDA_RESULT(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking))) {}

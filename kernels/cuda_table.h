@@ -1,8 +1,8 @@
-// DeviceTable: a TileTable on the device, and the addresses of tensors, which may change with every call.
+// DeviceTable: a TileTable on the device, with the addresses of the tensors, which may change with every call.
 //
-// The table is uploaded once. Addresses are copied, on the call's stream, only if they changed since the last call. The
-// pinned memory for that holds several sets, so the host waits for the device only if more than kAddressSets calls with
-// new addresses are under way.
+// The table is uploaded once. Addresses are copied to the device, on the call's stream, only if they changed since the
+// last call. They are copied from pinned memory with room for several sets, so the host waits for the device only if
+// more than kAddressSets calls with new addresses are under way.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ class Event {  // without timing
 
 class DeviceTable {
  public:
-  // Blocks; uses a separate stream, so that it waits for no other work.
+  // Blocks until the table is uploaded, on a separate stream, so that it waits for no other work.
   static CudaResult make(const TileTable& table, std::size_t tensors, DeviceTable* made);
 
   int device() const { return device_; }
@@ -52,9 +52,9 @@ class DeviceTable {
   std::size_t tensors() const { return tensors_; }
   const TableView& view() const { return view_; }
 
-  // Later kernels on `stream` find `addresses`, one per tensor.
+  // Gives `addresses`, one per tensor, to the kernels that are launched later on `stream`.
   CudaResult set_addresses(std::span<void* const> addresses, Stream stream);
-  // The enqueued work may never run: the next call copies its addresses even if they are the same.
+  // Call it if the enqueued work may never run: the next set_addresses() then copies even unchanged addresses.
   void forget_addresses() { has_addresses_ = false; }
 
  private:
@@ -71,25 +71,25 @@ class DeviceTable {
   TableView view_;
 };
 
-// The common part of PackPlan and UnpackPlan: the table of their segments and the digest of the slot.
+// The common part of PackPlan and UnpackPlan: the table of the segments, and the digest of the slot.
 class TilePlan {
  public:
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   int device() const { return table_.device(); }
 
-  // The enqueued work may never run, as when the stream was captured or a later call failed: the next call does not
-  // rely on it.
+  // Call it if the enqueued work may never run, because the stream was captured or a later call failed. The next call
+  // then does not rely on that work.
   void forget() {
     table_.forget_addresses();
     cell_.forget();
   }
 
-  // The digest of the last slot that was packed or unpacked to its end with want_digest: valid from when an event after
-  // that work has passed until the next call.
+  // The digest of the last slot that was packed or unpacked to its end with want_digest. Valid once an event that was
+  // recorded after that work has passed, and until the next call.
   Digest digest() const { return cell_.digest(); }
 
  protected:
-  // On the current device. cudaErrorInvalidValue: `table` does not cover the whole slot.
+  // Uploads `table` to the current device. Returns cudaErrorInvalidValue if it does not cover the whole slot.
   CudaResult set(const TileTable& table, std::size_t tensors, std::uint64_t slot_bytes);
 
   DeviceTable table_;

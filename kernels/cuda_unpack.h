@@ -1,5 +1,5 @@
-// UnpackPlan: the twin of unpack.h on a device. One launch scatters, casts and digests a whole slot. In all else it is
-// like PackPlan.
+// UnpackPlan: the twin of unpack.h on a device. One launch scatters, casts and digests a whole slot. Everything else is
+// as for PackPlan.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace bascule::inline v0::kernels::cuda {
 
 class UnpackPlan final : public TilePlan {
  public:
-  // For `segments` that meet unpack()'s conditions (else cudaErrorInvalidValue).
+  // Makes a plan. Returns cudaErrorInvalidValue if `segments` do not meet unpack()'s conditions.
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          UnpackPlan* made);
 
   // Enqueues the unpack of the whole slot, which the device can read and which is aligned to 16 bytes. With
-  // `want_digest` all of it is digested, whatever the segments read.
+  // `want_digest`, all of the slot is digested, even parts that no segment reads.
   CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
 };
 

@@ -1,9 +1,9 @@
 // The digest of a slot: 128 bits over its bytes, the same on every processor. docs/design/digest.md defines the
 // function.
 //
-// It detects errors, not attackers. Pages of 4 KiB are hashed independently and combined with their position, so that
-// threads (and a GPU's blocks) work in any order; the last page is extended by zeros. Work is divided into tiles of
-// kTileBytes.
+// It detects errors, not attackers. Each page of 4 KiB is hashed independently and combined with its position, so
+// threads (and a GPU's blocks) can take pages in any order; the last page is extended by zeros. Work is divided into
+// tiles of kTileBytes.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace bascule::inline v0 {
 
-// The function's number: peers compare it and folders name it. In function 1 the keys of two pages differed by a
-// constant step.
+// The digest function's number: peers compare it, and folders record it. (Function 1, in which the keys of two pages
+// differed by a constant step, is no longer used.)
 inline constexpr std::uint32_t kDigestNumber = 2;
 
 struct Digest {
@@ -33,10 +33,10 @@ class ThreadPool;
 
 inline constexpr std::size_t kTileBytes = 64 << 10;
 
-// The digest of `bytes`, on all threads of `pool`. Blocks; allocates nothing.
+// Computes the digest of `bytes`, on all threads of `pool`. Blocks; allocates nothing.
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool);
 
-// The same digest of bytes that come in pieces, in any order.
+// Computes the same digest from bytes that come in pieces, in any order.
 class PieceDigest {
  public:
   // Adds the piece at `offset`, where a tile begins; all pieces but the last are whole tiles.

@@ -1,8 +1,8 @@
-// The digest of docs/design/digest.md by blocks of 512 threads, one tile per block. The twin of digest_function.h's
-// plain_page_sums().
+// Computes the digest of docs/design/digest.md with blocks of 512 threads, one tile per block. The twin of
+// digest_function.h's plain_page_sums().
 //
-// Each of a block's 16 warps has a page, and its lanes take 64 words per step. The keys lie in shared memory: a lane's
-// keys for the second sum of a step serve the first sum of the next step.
+// Each of a block's 16 warps takes one page, and its lanes together take 64 words per step. The keys lie in shared
+// memory; the keys that a lane uses for the second sum of a step are also its keys for the first sum of the next step.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kStepWords = 64;  // of a page, by 32 lanes: 16 b
 inline constexpr std::uint32_t kSteps = kPageWords / kStepWords;
 static_assert(kThreads / 32 == kTilePages && kKeyShift == kStepWords);
 
-// Which of a step's words a lane has.
+// Which words of a step a lane takes.
 enum class Words {
   kAdjacent,  // 2 i and 2 i + 1: 16 bytes of slot
   kApart,     // 32 words apart: a warp's lanes lie side by side if a word is 16 bytes of the tensor
@@ -47,9 +47,9 @@ __device__ inline const std::uint64_t* make_block_keys() {
   return keys;
 }
 
-// Adds up the page hashes of `tiles` tiles in the warps' first lanes, and adds the sum to the cell; all threads call
-// it. The thread that is last to add to a word thereby knows its sum: it stores the sum for the host, and resets the
-// word.
+// Adds up the page hashes of `tiles` tiles, which are in the warps' first lanes, and adds the sum to the cell. All
+// threads call it. The thread that is last to add to a word gets that word's final sum from the addition; it stores the
+// sum for the host, and resets the word.
 __device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tiles, const DigestOutput& target) {
   __shared__ std::uint64_t low[kTilePages], high[kTilePages];
   if (threadIdx.x % 32 == 0) {
@@ -101,7 +101,7 @@ class ThreadSums {
     if (threadIdx.x % 32 != 0 || page * kPageBytes >= bytes) return {};
     return mix128(sums_[0], sums_[1], page);
   }
-  // Adds that hash to the cell; all threads of the block call it.
+  // Adds the page's hash to the cell. All threads of the block call it.
   __device__ void finish(std::uint64_t tile, const DigestOutput& target) {
     give_hashes(page_hash(tile, target.bytes), 1, target);
   }
@@ -125,7 +125,7 @@ class ThreadSums {
   std::uint64_t sums_[2] = {0, 0};
 };
 
-// 16 bytes of the slot at `byte`, extended by zeros past its end.
+// Loads 16 bytes of the slot at `byte`, with zeros past the slot's end.
 __device__ inline uint4 load_extended(const std::byte* slot, std::uint64_t byte, std::uint64_t bytes) {
   if (byte + 16 <= bytes) return *reinterpret_cast<const uint4*>(slot + byte);
   std::uint64_t words[2] = {0, 0};
@@ -136,7 +136,7 @@ __device__ inline uint4 load_extended(const std::byte* slot, std::uint64_t byte,
 }
 
 // A lane's words of a tile, read from the slot with all loads in flight together, so that the block waits for memory
-// once instead of once per step. All threads of the block.
+// once and not once per step. All threads of the block make one.
 struct LoadedTile {
   uint4 words[kSteps];
 

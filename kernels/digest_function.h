@@ -39,7 +39,7 @@ constexpr std::uint64_t mix64(std::uint64_t z) {
 
 inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 
-// Output `n` of SplitMix64 seeded with 0.
+// The n-th output, from 0, of SplitMix64 seeded with 0.
 constexpr std::uint64_t split_mix64(std::uint64_t n) { return mix64((n + 1) * kGolden); }
 
 // Word i of a page has key i in the first sum and key i + kKeyShift in the second. A key's low half is added to the
@@ -82,7 +82,8 @@ inline PageSums plain_page_sums(const std::byte* page) {
   return sums;
 }
 
-// A bijection of 128 bits for each `number`. Pages go through it with their index, and their total with the length.
+// For each `number`, a bijection of 128 bits. A page's sums go through it with the page's index as `number`, and the
+// total over all pages with the slot's length.
 constexpr Digest mix128(std::uint64_t first, std::uint64_t second, std::uint64_t number) {
   const std::uint64_t x = mix64(first + (number + 1) * kGolden);
   const std::uint64_t high = mix64(second + x);
@@ -96,7 +97,7 @@ struct TileTotal {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
 
-  // Adds tile number `tile`, of which the slot has `bytes` bytes.
+  // Adds tile number `tile`, of which `bytes` bytes lie in the slot.
   constexpr void add(const TileSums& sums, std::uint64_t tile, std::size_t bytes = kTileBytes) {
     for (std::size_t page = 0; page < pages_of(bytes); ++page) {
       const Digest hash = mix128(sums.pages[page].first, sums.pages[page].second, tile * kTilePages + page);

@@ -1,5 +1,5 @@
-// Single elements of segments, of any strides, types and alignment, for the pieces of tiles. The twin of gather.cpp and
-// scatter.cpp, with one element per lane.
+// Loads, casts and stores single elements of segments, with any strides, types and alignment, for the pieces of tiles.
+// The twin of gather.cpp and scatter.cpp, with one element per lane.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// kDTypes' sizes, for the device, which cannot read its table.
+// The sizes in kDTypes, for device code, which cannot read that table.
 __device__ inline std::uint32_t bytes_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -27,7 +27,7 @@ __device__ inline std::uint32_t bytes_of(DType dtype) {
   }
 }
 
-// An element of `bytes` bytes in the low bits, at any address.
+// Loads an element of `bytes` bytes, at any address, into the low bits of the result.
 __device__ inline std::uint64_t load_element(const std::byte* from, std::uint32_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(from) % bytes == 0) {
     switch (bytes) {
@@ -42,7 +42,7 @@ __device__ inline std::uint64_t load_element(const std::byte* from, std::uint32_
   return value;
 }
 
-// Bytes [begin, end) of the element.
+// Stores bytes [begin, end) of the element.
 __device__ inline void store_bytes(std::byte* to, std::uint64_t value, std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t i = begin; i < end; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
 }
@@ -68,7 +68,8 @@ __device__ inline std::uint64_t cast_from(std::uint64_t value, DType to) {
   }
 }
 
-// The casts of can_cast(): the common ones like the paths, the others with the integers of cast.h.
+// The casts of can_cast(): common ones by the instructions of path_device.cuh, the others by the integer arithmetic of
+// cast.h.
 __device__ inline std::uint64_t cast_element(std::uint64_t value, DType from, DType to) {
   if (from == to) return value;
   const auto bits = static_cast<std::uint32_t>(value);
@@ -84,7 +85,7 @@ __device__ inline std::uint64_t cast_element(std::uint64_t value, DType from, DT
   }
 }
 
-// `bytes` bytes by one warp, in the widest steps that both addresses allow.
+// One warp copies `steps` steps of sizeof(Step) bytes. copy_run() picks the widest step that both addresses allow.
 template <typename Step>
 __device__ inline void copy_steps(const std::byte* from, std::byte* to, std::uint32_t steps) {
   const auto* const source = reinterpret_cast<const Step*>(from);
@@ -114,7 +115,7 @@ __device__ inline void copy_run(const std::byte* from, std::byte* to, std::uint3
   if (const std::uint32_t at = whole + threadIdx.x % 32; at < bytes) to[at] = from[at];
 }
 
-// The offsets of element `element`, counted in C order, on both sides, in elements.
+// Where one element, counted in C order, lies in the tensor and in the slot, as offsets in elements.
 struct ElementPlace {
   std::int64_t in_tensor = 0, in_slot = 0;
 };

@@ -101,7 +101,7 @@ void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin
             const Processor& processor) {
   const ElementWriter writer(segment, tensor, processor);
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
-  // Part of the element that the boundary at `begin` or `end` cuts.
+  // Writes the part that is wanted of an element that `begin` or `end` cuts.
   const auto write_piece = [&](std::uint64_t from, std::uint64_t to) {
     std::array<std::byte, kMaxElementBytes> whole;
     const std::uint64_t element = from / element_bytes;

@@ -1,4 +1,4 @@
-// Gather: one segment's bytes for a piece of the slot, cast on the way.
+// Gather: fills a piece of the slot from one segment, with casts on the way.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace bascule::inline v0::kernels {
 inline std::uint64_t slot_bytes_of(const Segment& segment) { return segment.elements * size_of(segment.slot_dtype); }
 inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_offset + slot_bytes_of(segment); }
 
-// Writes bytes [begin, end) of the segment's part of the slot, counted from its slot_offset, to `target`.
-// They may begin or end within an element. `tensor` is the tensor's address.
+// Writes bytes [begin, end) of the segment's part of the slot, counted from its slot_offset, to `target`. `begin` and
+// `end` may lie within an element. `tensor` is the tensor's address.
 void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
             const Processor& processor);
 

@@ -1,5 +1,5 @@
-// Launches kernels whose blocks take tiles. Only the launch's own result counts: a cudaGetLastError() after it would
-// find an error that the user's code left, and clear it.
+// Launches kernels whose blocks take tiles. Errors come only from the launch's own result: a cudaGetLastError() after
+// it could find, and clear, an error that the user's code left.
 #pragma once
 
 #include <cuda_runtime.h>

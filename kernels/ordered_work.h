@@ -1,4 +1,4 @@
-// Tracks which prefix is complete of work that is handed out in order and finishes out of order.
+// Hands out work in order to several threads, which finish it out of order, and tracks how long the complete prefix is.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace bascule::inline v0::kernels {
 
-// Hands out pieces of [0, bytes) in rising order to `hands` threads, at most kMaxHands. If `bytes_done` is given,
-// stores into it how many bytes from the beginning are complete. Any thread.
+// Hands out pieces of [0, bytes) in rising order to `hands` threads (at most kMaxHands), each known by a number, its
+// hand. If `bytes_done` is given, it receives the length of the complete prefix. Any thread.
 class OrderedWork {
  public:
   static constexpr std::size_t kMaxHands = 256;
@@ -32,9 +32,9 @@ class OrderedWork {
     std::uint64_t end = 0;
   };
 
-  // Completes the previous piece of `hand` and returns its next one, or nullopt when all are taken.
+  // Marks the previous piece of `hand` complete and returns the next one for it, or nullopt when all are taken.
   std::optional<Piece> next(std::size_t hand) {
-    // The lock makes the other hands' writes visible to the hand that stores bytes_done, so its release covers the
+    // Through the lock, the hand that stores bytes_done sees the other hands' writes, so its release store covers the
     // whole prefix.
     std::lock_guard lock(mutex_);
     const Piece piece{next_, std::min(bytes_, next_ + piece_bytes_)};
@@ -59,8 +59,8 @@ class OrderedWork {
   std::array<std::uint64_t, kMaxHands> begun_;  // where each hand's piece begins; bytes_: none
 };
 
-// Packs or unpacks a slot: each thread has a worker of make_worker(), which takes pieces. Returns the digest if
-// requested.
+// Packs or unpacks a slot: each thread calls make_worker() for a worker, which then takes pieces. Returns the digest if
+// `want_digest` is true.
 template <typename MakeWorker>
 std::optional<Digest> in_pieces(std::uint64_t slot_bytes, bool want_digest, ThreadPool& pool,
                                 std::atomic<std::uint64_t>* bytes_done, MakeWorker make_worker) {

@@ -53,7 +53,8 @@ class TilePacker {
       gather_tile(tile, offset);
       return {};
     }
-    // Digested here and not in the slot, so that readers' digests detect later changes there.
+    // The digest is made from this copy and not from the slot, so that readers' digests detect later changes of the
+    // slot.
     alignas(64) std::array<std::byte, kTileBytes> gathered;  // stays in the cache
     gather_tile(std::span(gathered).first(tile.size()), offset);
     TileSums sums;

@@ -1,4 +1,4 @@
-// Pack: gather tensors into a slot, cast on the way, and digest what was written, in one pass over the bytes.
+// Pack: gathers tensors into a slot, casts them on the way, and digests what it writes, in one pass over the bytes.
 #pragma once
 
 #include <atomic>
@@ -13,17 +13,17 @@
 
 namespace bascule::inline v0::kernels {
 
-// Pack's casts: any type to itself; F32 to and from BF16 and F16; BF16 to and from F16 through F32; F64 to F32, BF16,
-// F16 and back. They round once, to nearest, ties to even; overflow becomes infinity, denormals stay. In a cast to
-// another type a NaN becomes that type's NaN with all bits but the sign set (BF16 and F16 0x7FFF, F32 0x7FFFFFFF); a
-// copy of the same type keeps every bit.
+// Whether pack has this cast. Its casts are any type to itself; F32 to and from BF16 and F16; BF16 to and from F16,
+// through F32; and F64 to and from F32, BF16 and F16. They round once, to nearest, ties to even; overflow becomes
+// infinity, and denormals stay. In a cast to another type a NaN becomes that type's NaN with all bits but the sign set
+// (BF16 and F16 0x7FFF, F32 0x7FFFFFFF); a copy of the same type keeps every bit.
 bool can_cast(DType from, DType to);
 
-// Writes every byte of `slot` from the tensors. `segments` are sorted by slot_offset, cover the slot without gap or
-// overlap, and are dense in the slot: slot_strides follow C order over `shape`. `tensors[i]` is the address of tensor
-// i, of any alignment. With `want_digest` returns the slot's digest, made in the same pass. If `bytes_done` is given
-// (zero at first), it grows (release) with the complete prefix of the slot, so that readers may copy it meanwhile.
-// Blocks; uses all threads of `pool` and 64 KiB of their stacks; allocates nothing.
+// Writes every byte of `slot` from the tensors. `segments` must be sorted by slot_offset, cover the slot without gap or
+// overlap, and be dense in the slot: slot_strides follow C order over `shape`. `tensors[i]` is the address of tensor i,
+// of any alignment. With `want_digest`, returns the slot's digest, made in the same pass. `bytes_done`, if given, must
+// be zero at first; pack raises it (release) with the slot's complete prefix, which readers may copy meanwhile. Blocks;
+// uses all threads of `pool` and 64 KiB of each one's stack; allocates nothing.
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done = nullptr);

@@ -1,5 +1,5 @@
-// Converts between bytes of tensors and words of a slot, for the paths of tile_table.h. The twin of avx2_load.h; the
-// reference is cast.h.
+// Converts between bytes of tensors and words of a slot, for the paths of tile_table.h. The twin of avx2_load.h, with
+// cast.h as the reference.
 //
 // The conversion instructions round to nearest even, keep denormals, and turn a NaN into 0x7FFF or 0x7FFFFFFF like
 // cast.h.
@@ -13,7 +13,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// Loads 16 or 8 bytes from an address that is a multiple of kAlignment, in the widest steps that it allows.
+// Loads 16 or 8 bytes from an address that is a multiple of kAlignment, in the widest steps that this allows.
 template <int kAlignment, typename Vector>
 __device__ inline Vector load(const std::byte* from) {
   if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
@@ -92,7 +92,7 @@ __device__ inline uint4 four_wide(const uint2& narrow) {
           f32_of_f16(narrow.y >> 16)};
 }
 
-// A path of whole runs: how a thread's 16 bytes of slot per step map to the tensor's side.
+// For each path of whole runs: how a thread's 16 bytes of slot per step map to bytes of the tensor.
 template <TilePath kPath>
 struct Path;
 
@@ -102,7 +102,7 @@ struct Path<TilePath::kCopy> {
   static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 1;  // the ratio of offsets on the two sides
   static constexpr int kAtOnce = 8;  // steps whose loads are in flight together; the best value tried
 };
-// Tensors of twice the slot's size: a word of slot is 16 bytes of tensor.
+// For tensors whose elements are twice as large as the slot's: a word of slot is 16 bytes of tensor.
 template <DType kTensor, DType kSlot>
 struct WidePath {
   static constexpr Words kWords = Words::kApart;
@@ -111,7 +111,7 @@ struct WidePath {
   static __device__ uint2 to_slot(const uint4& tensor) { return four_narrow<kTensor, kSlot>(tensor); }
   static __device__ uint4 to_tensor(const uint2& slot) { return four_wide<kSlot, kTensor>(slot); }
 };
-// Tensors of half the slot's size: 16 bytes of slot are 8 of tensor.
+// For tensors whose elements are half as large as the slot's: 16 bytes of slot are 8 of tensor.
 template <DType kTensor, DType kSlot>
 struct NarrowPath {
   static constexpr Words kWords = Words::kAdjacent;
@@ -138,14 +138,14 @@ struct Runs {
       : first(addresses[tile.tensor[0]] + tile.offset[0]),
         second(addresses[tile.tensor[1]] + tile.offset[1]),
         split(tile.split) {}
-  // The tensor's address for byte `at` of the tile.
+  // Returns the tensor's address for byte `at` of the tile.
   template <TilePath kPath>
   __device__ std::byte* at(std::uint32_t at) const {
     using P = Path<kPath>;
     return at < split ? first + at / P::kSlotBytes * P::kTensorBytes
                       : second + (at - split) / P::kSlotBytes * P::kTensorBytes;
   }
-  // The alignment, 16, 4, 2 or 1, of every address that at() returns for a thread's bytes.
+  // Returns an alignment, 16, 4, 2 or 1, that every address has which at() returns for a thread's bytes.
   __device__ int alignment() const {
     std::uintptr_t both = reinterpret_cast<std::uintptr_t>(first);
     if (split < kTileBytes) both |= reinterpret_cast<std::uintptr_t>(second);

@@ -1,5 +1,5 @@
-// The three operations that depend on the processor, looked up once. The plain ones run everywhere and are the
-// reference; the vector ones give the same bits.
+// The operations that depend on the processor, looked up once. The plain versions run everywhere and are the reference;
+// the vector versions give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,10 @@
 
 namespace bascule::inline v0::kernels {
 
-// Makes bytes [begin, end) of a slot's tile, in whole lines of kLineBytes of a tile aligned to 32 bytes, from a run of
-// source elements: casts, stores past the caches, and adds to the sums of the tile's pages unless `sums` is null. The
-// stores are weakly ordered: the thread calls flush() before it announces them.
+// Makes bytes [begin, end) of a slot's tile from a run of source elements: casts them, stores them past the caches,
+// and, unless `sums` is null, adds them to the sums of the tile's pages. The range must be whole lines of kLineBytes,
+// and the tile aligned to 32 bytes. The stores are weakly ordered, so the thread must call flush() before it announces
+// them.
 using TileWriter = void (*)(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
                             TileSums* sums);
 inline constexpr std::size_t kLineBytes = 64;

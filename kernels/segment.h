@@ -1,4 +1,4 @@
-// Segment: elements of one tensor and where they lie in the slot. Pack and unpack walk segments.
+// Segment: says which elements of one tensor lie where in the slot. Pack and unpack work through lists of segments.
 #pragma once
 
 #include <array>
@@ -9,12 +9,12 @@
 
 namespace bascule::inline v0::kernels {
 
-inline constexpr std::size_t kMaxRank = 6;  // after neighbouring dimensions that lie in one run were merged
+inline constexpr std::size_t kMaxRank = 6;  // after merging neighbouring dimensions that lie in one run
 
-// `elements` elements of one tensor and where they lie in the slot: offsets only, so that a table made once serves
-// every address. Walked in C order over `shape`; slot and tensor have separate strides, in elements, of any sign or
-// zero. If `rank` is 1 and both strides are 1, the segment is one run of bytes on both sides; rank 0, a scalar, is also
-// such a run.
+// `elements` elements of one tensor, and where they lie in the slot. It holds offsets and no addresses, so a table of
+// segments is made once and works for any addresses. Elements are taken in C order over `shape`. The slot and the
+// tensor have separate strides, in elements, which may be negative or zero. If `rank` is 1 and both strides are 1, the
+// segment is one run of bytes on both sides; rank 0, a scalar, is also such a run.
 struct Segment {
   std::uint32_t tensor = 0;  // index into the list of tensor addresses
   DType tensor_dtype = DType::kF32;

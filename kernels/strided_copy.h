@@ -7,9 +7,9 @@
 
 namespace bascule::inline v0::kernels {
 
-// R rows of C columns: element (r, c) lies at source + r * row_stride + c * column_stride, in bytes, and goes to
-// target[r * target_columns + c]. The outer loop walks columns: if rows are closer in memory (a transpose), the block's
-// elements in a cache line and page are read together.
+// `rows` rows of `columns` columns: element (r, c) lies at source + r * row_stride + c * column_stride, in bytes, and
+// goes to target[r * target_columns + c]. line_up()'s outer loop runs over columns, so if rows are closer together in
+// memory than columns (a transpose), elements in the same cache line and page are read together.
 struct StridedBlock {
   const std::byte* source;
   std::int64_t row_stride;

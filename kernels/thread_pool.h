@@ -24,9 +24,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls work(task) once for each task in [0, tasks), started in rising order, on all threads, and returns when all
-  // are done and their writes visible. One caller at a time. `work` must not throw, and must not call run(). Allocates
-  // nothing. A thread that wakes after the last task was taken is not waited for.
+  // Calls work(task) once for each task in [0, tasks) on all threads, starting tasks in rising order. Blocks until all
+  // are done and their writes visible, but does not wait for a thread that wakes up after the last task was taken. One
+  // caller at a time. `work` must not throw, and must not call run(). Allocates nothing.
   template <typename Work>
   void run(std::size_t tasks, Work&& work) {
     using Target = std::remove_reference_t<Work>;

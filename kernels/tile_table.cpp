@@ -24,7 +24,7 @@ TilePath path_of(DType tensor, DType slot) {
   return TilePath::kPieces;
 }
 
-// The tile as one or two runs, if the segments with bytes in it, `inside`, are exactly such runs.
+// Makes the tile from one or two runs, if `inside`, the segments with bytes in the tile, are exactly such runs.
 std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::uint64_t begin,
                                  std::uint64_t slot_bytes) {
   if (begin + kTileBytes > slot_bytes || inside.empty() || inside.size() > 2) return std::nullopt;
@@ -59,7 +59,8 @@ void add_elements(TileTable& table, std::uint32_t segment, std::uint64_t begin, 
     table.pieces.push_back({.index = segment, .begin = begin, .end = std::min(end, begin + step)});
 }
 
-// Whether the segment consists of rows of equal bytes on both sides, each worth a piece; a run is one row.
+// Whether the segment consists of rows that have the same bytes on both sides and are each long enough for a piece. A
+// run counts as one row.
 bool is_rows(const Segment& segment) {
   if (segment.tensor_dtype != segment.slot_dtype) return false;
   if (segment.is_run()) return true;
@@ -68,7 +69,7 @@ bool is_rows(const Segment& segment) {
          static_cast<std::uint64_t>(segment.shape[inner]) * size_of(segment.slot_dtype) >= kRowBytes;
 }
 
-// Adds the part of such a segment in bytes [begin, end) of the slot. Its rows have rising addresses there.
+// Adds the part of a segment of rows that lies in bytes [begin, end) of the slot, where its rows have rising addresses.
 void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std::uint64_t end) {
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
   const std::uint64_t row_elements =
@@ -88,7 +89,7 @@ void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std
     if (row_begin >= end) return;
     const std::uint64_t to = std::min(end, row_begin + row_elements * element_bytes);
     for (std::uint64_t at = std::max(begin, row_begin); at < to;) {
-      // Cut at multiples of kPieceBytes in the row, to preserve alignment.
+      // Rows are cut at multiples of kPieceBytes, to preserve alignment.
       const std::uint64_t next = std::min(to, row_begin + ((at - row_begin) / kPieceBytes + 1) * kPieceBytes);
       table.pieces.push_back({.kind = Piece::Kind::kRun,
                               .index = segment.tensor,
@@ -179,7 +180,7 @@ TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std
       [&](const Segment& segment, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const std::uint64_t from = std::max(begin, segment.slot_offset) - segment.slot_offset;
         const std::uint64_t to = std::min(end, slot_end_of(segment)) - segment.slot_offset;
-        // Cut at multiples of any element size, so that only a tile's border splits an element.
+        // Pieces are cut at multiples of every element size, so that only a tile's border splits an element.
         const std::uint64_t first = std::min(to, (from + kPieceBytes) / kPieceBytes * kPieceBytes);
         add_elements(table, number, from, first, kPieceBytes);
         add_elements(table, number, first, to, kPieceBytes);

@@ -1,12 +1,12 @@
-// TileTable: segments cut at the slot's tiles, for a GPU's blocks. Plain C++: made on the host with the plan and
-// uploaded once; it has offsets only.
+// TileTable: segments cut at the slot's tiles, for a GPU's blocks. It is plain C++, made on the host with the plan and
+// uploaded once; it holds offsets and no addresses.
 //
 //   slot    |    tile 0     |    tile 1     |    tile 2     | tile 3, short |
 //   tensors |     A: one run of bytes  |  B: one run  | c | d | E: strided  |
 //   path    |   kCopy: A    | kCopy: A, B   |  kPieces: c, d, E ...         |
 //
-// A tile of one or two runs with the same pair of types, cut at a multiple of 16 bytes, has a fast path: every thread
-// finds its bytes by an addition. Any other tile is a list of pieces that warps take in turn.
+// A tile that consists of one or two runs with the same pair of types, cut at a multiple of 16 bytes, takes a fast
+// path: every thread finds its bytes by an addition. Any other tile is a list of pieces that warps take in turn.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// How a tile is made from tensors, or tensors from it; names have the tensor's type, then the slot's. (A low-rank
+// How a tile is made from tensors, or tensors from a tile. A name gives the tensor's type, then the slot's. (A low-rank
 // merge, W + (alpha/r) B A, will be another path for tiles and another kind of segment for pieces.)
 enum class TilePath : std::uint32_t {
   kPieces,
@@ -38,11 +38,11 @@ struct alignas(16) Tile {
   std::uint32_t pieces = 0;
 };
 
-// A piece of a segment in one tile, at most 4 KiB, which a warp takes at a time.
+// The part of a segment that a warp takes at a time: at most 4 KiB, within one tile.
 //
-// A run, or a row of a box, is bytes [begin, end) of the slot that equal the tensor's bytes at tensor_offset. Anything
-// else is elements: for pack, bytes [begin, end) counted from the segment's slot_offset, whose ends may cut an element;
-// for unpack, elements [begin, end), each of which begins in the tile.
+// kRun is a run or a row of a box: bytes [begin, end) of the slot equal the tensor's bytes at tensor_offset. Everything
+// else is kElements. There [begin, end) counts, for pack, bytes from the segment's slot_offset, and either end may cut
+// an element; for unpack it counts elements, each of which begins in the tile.
 struct Piece {
   enum class Kind : std::uint32_t { kRun, kElements };
   Kind kind = Kind::kElements;
@@ -57,14 +57,14 @@ struct TileTable {
   std::vector<Segment> segments;  // the ones that pieces refer to; copies use the widest elements that fit
 };
 
-// `segments` as for pack() and unpack(), see pack.h and unpack.h. Returns an empty table if `slot_bytes` is not 0 and
-// they are wrong: for pack unsorted, with gaps or overlaps; for both an unknown tensor or cast, or bytes outside the
-// slot.
+// Make the tables for pack() and unpack(), from `segments` as pack.h and unpack.h describe them. If `slot_bytes` is not
+// 0, both return an empty table for segments with an unknown tensor or cast, or bytes outside the slot; pack_table()
+// also does if they are unsorted, or have gaps or overlaps.
 TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes);
 TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes);
 
-// Turns a copy between equal types into one with elements of up to 8 bytes: the same bytes in fewer, wider steps. Other
-// segments stay.
+// Turns a copy between equal types into one with elements of up to 8 bytes, which moves the same bytes in fewer, wider
+// steps. Returns any other segment unchanged.
 Segment widened(const Segment& segment);
 
 }  // namespace bascule::inline v0::kernels::cuda

@@ -1,5 +1,5 @@
-// Shared by pack, unpack and digest: pieces of whole tiles, and totals that several threads add to. Functions with a
-// Processor are the public headers' functions on that processor, for tests that compare processors.
+// Shared by pack, unpack and digest: pieces of whole tiles, and totals that several threads add to. digest(), pack()
+// and unpack() here are the public functions on a given Processor, for tests that compare processors.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,12 @@ inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
   return std::clamp(tiles, std::size_t{1}, kMostTiles) * kTileBytes;
 }
 
-// Larger copies bypass the caches, which spares the caches and the read of lines that are overwritten whole. Smaller
-// copies stay there for the next reader.
+// Larger copies bypass the caches: that leaves their content alone, and saves reading lines that are overwritten whole.
+// Smaller copies stay in the caches for the next reader.
 inline constexpr std::size_t kFitsInCachesBytes = std::size_t{4} << 20;
 
-// A TileTotal that threads add to. It is read after ThreadPool::run(), which orders their writes, so relaxed suffices.
+// A TileTotal to which several threads add. It is read after ThreadPool::run(), which orders their writes, so relaxed
+// memory order suffices.
 class SharedTotal {
  public:
   void add(const TileTotal& total) {

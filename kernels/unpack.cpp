@@ -40,7 +40,7 @@ class TileUnpacker {
   const TileTotal& total() const { return total_; }
 
  private:
-  static constexpr std::size_t kMostBehind = 7;  // bytes past a tile's end of an element that begins in it
+  static constexpr std::size_t kMostBehind = 7;  // an element that begins in a tile may end so many bytes past its end
 
   TileSums take_tile(std::uint64_t begin, std::uint64_t end) {
     while (first_ != segments_.end() && slot_reach_of(*first_) <= begin) ++first_;
@@ -67,7 +67,7 @@ class TileUnpacker {
     }
   }
 
-  // The tile's target, if all of it goes to one place unchanged.
+  // The target of the tile, if the whole tile goes to one place unchanged.
   std::byte* run_of_tile(std::uint64_t begin, std::uint64_t end) const {
     if (first_ == segments_.end()) return nullptr;
     const Segment& segment = *first_;
