@@ -145,7 +145,7 @@ struct Runs {
     return at < split ? first + at / P::kSlotBytes * P::kTensorBytes
                       : second + (at - split) / P::kSlotBytes * P::kTensorBytes;
   }
-  // Returns an alignment, 16, 4, 2 or 1, that every address has which at() returns for a thread's bytes.
+  // Returns 16, 4, 2 or 1: the alignment of every address that at() returns for a thread's bytes.
   __device__ int alignment() const {
     std::uintptr_t both = reinterpret_cast<std::uintptr_t>(first);
     if (split < kTileBytes) both |= reinterpret_cast<std::uintptr_t>(second);

@@ -83,7 +83,7 @@ class DeviceQueue {
   // completes its digest.
   virtual absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t begin,
                                      std::uint64_t end) = 0;
-  virtual absl::Status run_behind(Stream caller) = 0;  // only waits for the work queued on `caller`
+  virtual absl::Status run_behind(Stream caller) = 0;  // enqueues only a wait for the work queued on `caller`
 
   // ---- slots in host memory ----
 
@@ -102,8 +102,8 @@ class DeviceQueue {
                                 Deadline deadline) = 0;
   // Enqueues a copy of bytes [begin, end) of the window to the same offset in `slot`; many copies may be under way. If
   // the window uses pinned buffers, blocks until the bytes are read from it. With `want_digest`, each copy must begin
-  // at a tile: the first at byte 0, each later one where the last one ended. Each copied piece is then digested at
-  // once, and the copy that ends the slot completes its digest.
+  // at a tile: the first at byte 0, each later one where the last one ended. Most of the digest is then made while
+  // pieces are still arriving, and the copy that ends the slot completes it.
   virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                                bool want_digest) = 0;
   // Copies a whole slot to the window. Blocks, mostly asleep. Returns DEADLINE_EXCEEDED if not all bytes have arrived.
@@ -158,7 +158,7 @@ absl::Status take_kept_device_errors();
 void own_thread_of_devices();
 absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, saying what to do
 
-// Marks (as a payload) a status after which this process can never use the device again; only a new process can.
+// The payload that marks a status after which this process can never use the device again; only a new process can.
 inline constexpr char kStickyDeviceError[] = "bascule/sticky-cuda-error";
 inline bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyDeviceError).has_value(); }
 // Whether a wait that returned `waited` found the work over, either done or lost with the device. Such work no longer

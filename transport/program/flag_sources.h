@@ -1,5 +1,5 @@
 // Where flags come from besides the command line: config files and environment variables. Several programs may share
-// both, so each accepts the flags of its companions, and leaves them to these.
+// both, so each program accepts its companions' flags and ignores them.
 #pragma once
 
 #include <string>

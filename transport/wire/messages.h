@@ -26,8 +26,8 @@ inline constexpr std::uint32_t kProtocol = 3;
 inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;  // of one message
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
-// Tells a lease from the next one on the same slot, so that its release is not taken for that one's. Unique per
-// connection; 0 if the lease was claimed in the greeting.
+// Numbers leases, so that the release of one is not mistaken for the release of the next lease on the same slot. Unique
+// per connection; 0 for a lease that was claimed in the greeting.
 using LeaseNumber = std::uint64_t;
 
 struct HeldSlot {
@@ -162,7 +162,7 @@ struct EncodedMessage {
 
 // A message is a CBOR map, with its name under "type". decode() may be given any bytes, and returns INVALID_ARGUMENT if
 // they are malformed, nest deeper than 8, or have an unknown type, a missing or ill-typed key, or a value out of range.
-// It does not decode tensor lists again that are in `known`.
+// It does not decode a tensor list again that `known` has.
 EncodedLayout encode(const Layout& layout);
 std::vector<std::uint8_t> encode(const Message&);
 absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known = nullptr);
