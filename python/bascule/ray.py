@@ -32,6 +32,8 @@ from .errors import BasculeError, BasculeTimeoutError
 
 _PREFIX = "bascule:"  # of the names of the Ray actors that hold entries
 _LOOK_EVERY = 0.1  # seconds between two looks for a name
+# Options that each end reads from its own URL (docs/guide/endpoints.md).
+_OF_BOTH_ENDS = {"digest", "timeout", "flip_timeout", "load_timeout", "heartbeat", "suspect_after", "ctas", "token_file"}
 _HOLDER_STARTS = 60  # seconds that Ray has to start the actor's process
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
@@ -245,12 +247,13 @@ def _endpoint_for(name: str, entry: Entry) -> str:
     here = _identity(unquote(url.path)) if entry.boot == _boot() else None
     if here is not None and here == entry.folder:
         return entry.endpoint
-    options = {key: unquote(value) for key, _, value in (option.partition("=") for option in url.query.split("&"))}
-    if "listen" in options:
-        host, _, port = options["listen"].rpartition(":")
+    options = [option.partition("=") for option in url.query.split("&")]
+    if listen := [unquote(value) for key, _, value in options if key == "listen"]:
+        host, _, port = listen[0].rpartition(":")
         host = entry.address if host in ("", "0.0.0.0", "[::]") else host
-        token = f"?token_file={quote(options['token_file'])}" if "token_file" in options else ""
-        return f"{url.scheme}://{host}:{port}{token}"
+        # Each end has its own deadlines and token: those of the sender's URL. Other options are the sender's alone.
+        shared = "&".join("".join(option) for option in options if option[0] in _OF_BOTH_ENDS)
+        return f"{url.scheme}://{host}:{port}{'?' if shared else ''}{shared}"
     raise BasculeError(
         f"the sender {name!r} is at {entry.endpoint} on {entry.address}, a folder that this process on "
         f"{ray.util.get_node_ip_address()} does not see (another host or container, or it was removed); place the engine "

@@ -24,6 +24,8 @@ def model():
 
 
 def python(program, *arguments, **options):
+    # A shell starts background jobs with SIGINT ignored, which their children inherit.
+    options.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     return subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 

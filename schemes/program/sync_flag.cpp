@@ -5,12 +5,13 @@
 
 namespace bascule::inline v0 {
 
-absl::Status check_sync(std::string_view text, ComputesOn where) {
+absl::Status check_sync(std::string_view text, ComputesOn where, SyncEnd end) {
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(text));
   const absl::StatusOr<const Scheme*> scheme = scheme_for(endpoint, nullptr);
   if (absl::IsNotFound(scheme.status())) return invalid_argument(message_of(scheme.status()));
   if (!scheme.ok()) return scheme.status();
-  const bool fits = where != ComputesOn::kHost || !(*scheme)->on_device || (*scheme)->serves_hosts;
+  const bool reaches_host = end == SyncEnd::kReceiver && (*scheme)->serves_hosts;
+  const bool fits = where != ComputesOn::kHost || !(*scheme)->on_device || reaches_host;
   if (!fits && endpoint.over_tcp())
     return invalid_argument(endpoint.scheme, "://", endpoint.place(), " moves versions between GPUs, and --device=cpu ",
                             "computes in host memory; give --device=cuda");

@@ -9,10 +9,12 @@
 
 namespace bascule::inline v0 {
 
-// Returns OK if a program that computes at `where` could send or read weights at `endpoint`; INVALID_ARGUMENT if
-// `endpoint` is not one, if there is no such scheme (the nearest is named), or if the slots lie on a GPU and the
-// program computes on the CPU; another error if this build lacks the scheme. Touches no file and no network.
-absl::Status check_sync(std::string_view endpoint, ComputesOn where);
+enum class SyncEnd { kSender, kReceiver };
+
+// Returns OK if a program that computes at `where` could be this end of `endpoint`; INVALID_ARGUMENT if `endpoint` is
+// not one, if there is no such scheme (the nearest is named), or if the slots lie on a GPU and the scheme does not
+// reach a program on the CPU; another error if this build lacks the scheme. Touches no file and no network.
+absl::Status check_sync(std::string_view endpoint, ComputesOn where, SyncEnd end);
 
 // Returns OK if `endpoint`, which passed check_sync(), has more than one slot or can serve the sender's own tensors of
 // type `dtype` as a single copy (slots=1). Returns INVALID_ARGUMENT if a single copy would need a cast, or slots in

@@ -204,9 +204,9 @@ absl::StatusOr<HttpServerOptions> server_options() {
 absl::StatusOr<c10::Device> open_device(const std::string& sync) {
   const std::string name = absl::GetFlag(FLAGS_device);
   const auto check = [&](bool on_host) {
-    return sync.empty()
-               ? absl::OkStatus()
-               : annotate(check_sync(sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu), cat("--sync=", sync));
+    return sync.empty() ? absl::OkStatus()
+                        : annotate(check_sync(sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu, SyncEnd::kReceiver),
+                                   cat("--sync=", sync));
   };
   if (name != "auto") BASCULE_TRY(check(name == "cpu"));
   BASCULE_TRY(check_wait(sync));

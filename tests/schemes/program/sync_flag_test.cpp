@@ -13,27 +13,38 @@ using test::StatusIs;
 using testing::HasSubstr;
 
 TEST(CheckSync, TakesWhatMayWork) {
-  EXPECT_THAT(check_sync("shm:///no/such/folder/yet", ComputesOn::kHost), IsOk());
-  EXPECT_THAT(check_sync("memmap:///a?durable=on", ComputesOn::kGpu), IsOk());
+  EXPECT_THAT(check_sync("shm:///no/such/folder/yet", ComputesOn::kHost, SyncEnd::kSender), IsOk());
+  EXPECT_THAT(check_sync("memmap:///a?durable=on", ComputesOn::kGpu, SyncEnd::kSender), IsOk());
 }
 
 TEST(CheckSync, RefusesWhatNeverWill) {
-  EXPECT_THAT(check_sync("smh:///a", ComputesOn::kHost),
+  EXPECT_THAT(check_sync("smh:///a", ComputesOn::kHost, SyncEnd::kSender),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("no scheme is called 'smh'")));
-  EXPECT_THAT(check_sync("/a", ComputesOn::kHost), StatusIs(StatusCode::kInvalidArgument, HasSubstr("/a")));
-  EXPECT_THAT(check_sync("shm:///a?digset=on", ComputesOn::kHost),
+  EXPECT_THAT(check_sync("/a", ComputesOn::kHost, SyncEnd::kSender),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("/a")));
+  EXPECT_THAT(check_sync("shm:///a?digset=on", ComputesOn::kHost, SyncEnd::kSender),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("digset")));
-  EXPECT_THAT(check_sync("shm://node1:29500", ComputesOn::kHost),
+  EXPECT_THAT(check_sync("shm://node1:29500", ComputesOn::kHost, SyncEnd::kSender),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("cannot go to another machine")));
 }
 
 // A build without CUDA says that it lacks the scheme; a build with CUDA says that a CPU cannot read its slots.
 TEST(CheckSync, RefusesSlotsOnAGpuForAProgramOnTheCpu) {
-  const absl::Status status = check_sync("cuda-ipc:///a", ComputesOn::kHost);
+  const absl::Status status = check_sync("cuda-ipc:///a", ComputesOn::kHost, SyncEnd::kSender);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.message(), HasSubstr("cuda-ipc"));
   if (absl::IsInvalidArgument(status)) {
     EXPECT_THAT(status.message(), HasSubstr("--device=cuda"));
+  }
+}
+
+// auto serves engines on the CPU, but only from a trainer on a GPU.
+TEST(CheckSync, RefusesATrainerOnTheCpuIfOnlyEnginesMayBeThere) {
+  const auto end = [](SyncEnd which) { return check_sync("auto:///a", ComputesOn::kHost, which); };
+  EXPECT_FALSE(end(SyncEnd::kSender).ok());
+  if (absl::IsInvalidArgument(end(SyncEnd::kSender))) {  // else this build lacks CUDA
+    EXPECT_THAT(end(SyncEnd::kSender).message(), HasSubstr("--device=cuda"));
+    EXPECT_THAT(end(SyncEnd::kReceiver), IsOk());
   }
 }
 

@@ -17,7 +17,7 @@ bool is_single_copy(const std::string& sync) {
 
 absl::Status check_sync_of(const std::string& sync, ComputesOn where, const SpawnFlags& spawn) {
   const std::string flag = cat("--sync=", sync);
-  BASCULE_TRY(annotate(check_sync(sync, where), flag));
+  BASCULE_TRY(annotate(check_sync(sync, where, SyncEnd::kSender), flag));
   if (!is_single_copy(sync)) return absl::OkStatus();
   BASCULE_TRY(annotate(check_single_copy(sync, where, DType::kF32), flag));
   FlagChecks checks;
