@@ -33,7 +33,7 @@ from .errors import BasculeError, BasculeTimeoutError
 _PREFIX = "bascule:"  # of the names of the Ray actors that hold entries
 _LOOK_EVERY = 0.1  # seconds between two looks for a name
 # Options that each end reads from its own URL (docs/guide/endpoints.md).
-_OF_BOTH_ENDS = {"digest", "timeout", "flip_timeout", "load_timeout", "heartbeat", "suspect_after", "ctas", "token_file"}
+_OF_BOTH_ENDS = {"digest", "timeout", "flip_timeout", "heartbeat", "suspect_after", "ctas", "token_file"}
 _HOLDER_STARTS = 60  # seconds that Ray has to start the actor's process
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
@@ -251,7 +251,7 @@ def _endpoint_for(name: str, entry: Entry) -> str:
     if listen := [unquote(value) for key, _, value in options if key == "listen"]:
         host, _, port = listen[0].rpartition(":")
         host = entry.address if host in ("", "0.0.0.0", "[::]") else host
-        # Each end has its own deadlines and token: those of the sender's URL. Other options are the sender's alone.
+        # Options that each end reads are copied from the sender's URL; the others apply to the sender alone.
         shared = "&".join("".join(option) for option in options if option[0] in _OF_BOTH_ENDS)
         return f"{url.scheme}://{host}:{port}{'?' if shared else ''}{shared}"
     raise BasculeError(

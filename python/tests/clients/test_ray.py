@@ -219,6 +219,7 @@ def test_an_endpoint_of_another_host(name, tmp_path):
     for listen, host in (("node1:29500", "node1:29500"), ("0.0.0.0:29500", "10.0.0.7:29500")):
         assert bascule.ray._endpoint_for(name, entry(f"auto://{tmp_path}?listen={listen}")) == f"auto://{host}"
     assert bascule.ray._endpoint_for(name, entry("auto:///a?token_file=/t&listen=b:1")) == "auto://b:1?token_file=/t"
+    assert bascule.ray._endpoint_for(name, entry("auto:///a?slots=3&flip_timeout=9s&listen=b:1")) == "auto://b:1?flip_timeout=9s"
     assert bascule.ray._endpoint_for(name, entry("nccl://node1:29500")) == "nccl://node1:29500"
 
 
