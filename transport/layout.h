@@ -1,7 +1,7 @@
 // Layout: where each tensor lies in a slot. The sender makes it once, at the first publication of an epoch; a receiver
 // gets it with its welcome and recomputes nothing.
 //
-//   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by falling element size | end |
+//   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by decreasing element size | end |
 //   0: each aligned to 64 bytes                                     each aligned to its element
 //
 // There are no gaps. Tied tensors travel once: the second name is an alias of the first. Tensors that a worker wants

@@ -45,8 +45,9 @@ struct EngineOptions {
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
   // For kWait: how long the flip may wait, from the token boundary at which the engine sees a pending version. Requests
-  // that still run then continue as under kKeep. Leave four steps' time below the sender's flip_timeout, or the sender
-  // may evict the engine: two steps may be in progress when the version is seen, and two when the time is up.
+  // still running when the time is up continue as under kKeep. Set it at least four steps' time below the sender's
+  // flip_timeout, or the sender may evict the engine: two steps may be in progress when the version is seen, and two
+  // when the time is up.
   absl::Duration wait_at_most = absl::Seconds(3);
   std::function<void(std::string_view)> log = [](std::string_view) {};
   // Gets the reason why no sender is joined, or why a version cannot be served: each reason once, until a sender is

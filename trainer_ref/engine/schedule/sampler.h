@@ -49,7 +49,7 @@ double uniform(std::uint64_t seed, std::uint64_t choice, std::uint64_t position)
 
 // `logits` [V], V >= 1. `draw` in [0, 1) picks by the inverse of the cumulative distribution: tokens in falling order
 // of probability if top_k or top_p cut, else in order of their ids. Ties go to the smaller id. The cuts apply one after
-// the other: min_p to all tokens, top_k to the ones left, and top_p to the weight of the ones then left. Returns
+// the other: min_p to all tokens, top_k to the ones left, and top_p as a fraction of the total of those left. Returns
 // nullopt if a logit is NaN or all are infinite.
 std::optional<Sample> sample(std::span<const float> logits, const SamplingParams& params, double draw);
 

@@ -8,8 +8,8 @@
 // prompt and of generated tokens, can be found under their prefix until their memory is needed; the ones at the
 // sequence's end are reused first. When the sequence is admitted again, it computes only the blocks that others took
 // meanwhile. Blocks that were computed with other weights cannot be found. The scheduler picks the youngest because
-// older ones are nearer to their end, and began with the older weights, if any did. Whichever it picks, about as much
-// must be computed again: the blocks that the others need.
+// older sequences are nearer to their end and, if the weights changed, may have begun with the older ones. The choice
+// hardly changes how much must be computed again: that depends on how many blocks the others need.
 //
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
