@@ -2,7 +2,7 @@
 //
 // Operations are queued, then submitted by submit() or wait(). Each completes once, in any order, with the tag that it
 // was given. A negative result is minus errno, and a read may be short. Descriptors and buffers must stay valid until
-// then; the destructor waits for operations under way.
+// their operation completes; the destructor waits for operations under way.
 #pragma once
 
 #include <sys/uio.h>
