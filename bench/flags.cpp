@@ -95,7 +95,7 @@ absl::Status check_scheme(const Sync& sync, std::string_view text) {
   std::error_code error;
   if (!sync.folder.empty() && !std::filesystem::is_directory(sync.folder, error))
     return invalid_argument("--sync=", text, ": ", sync.folder, " is not a folder; make it, or give one that exists");
-  const absl::Status status = check_sync(sync.endpoint("/run", ""), ComputesOn::kGpu);
+  const absl::Status status = check_sync(sync.endpoint("/run", ""), ComputesOn::kGpu, SyncEnd::kSender);
   return absl::IsUnimplemented(status) ? absl::OkStatus() : annotate(status, cat("--sync=", text));
 }
 
