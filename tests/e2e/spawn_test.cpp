@@ -153,7 +153,7 @@ TEST_F(Spawn, AnEngineThatDiesTooOftenEndsTheRunWithACheckpointAndTheReason) {
   EXPECT_THAT(run.output(),
               AllOf(HasSubstr("bascule-train: engine-0: it was ended by signal 9, and it was restarted 0 times "
                               "within an hour already (--max-engine-restarts)"),
-                    HasSubstr("continue with --resume=")));
+                    HasSubstr("ended after step "), HasSubstr("continue with --resume=")));
   const std::size_t last = metrics("out").size() - 1;
   EXPECT_TRUE(fs::exists(out() / ("step_" + std::to_string(last)) / "model.safetensors"));
   expect_nothing_left(endpoint);
@@ -184,6 +184,7 @@ TEST_F(Spawn, AnEngineThatCannotStartEndsTheRunAtOnceWithItsWords) {
       "(engine-[01]): it ended with exit status 1 before it listened; "
       "its last lines:\n    bad luck, --worker=\\1\n");
   EXPECT_TRUE(std::regex_search(exits.output(), whichever_failed_first)) << exits.output();
+  EXPECT_THAT(exits.output(), Not(HasSubstr("after step"))) << "it was not stopped, and had not begun";
 }
 
 TEST_F(Spawn, NothingIsLeftOfATrainerThatIsKilled) {

@@ -1,5 +1,6 @@
 // bascule-train without engines: dry runs and supervised training.
 #include <csignal>
+#include <regex>
 #include <sstream>
 
 #include "train_fixture.h"
@@ -58,6 +59,17 @@ TEST_F(DryRun, SaysWhatTheRunTakesAndTriesAnUpdate) {
                             HasSubstr("tried on cpu with random weights: "),
                             HasSubstr(" tokens per second through an update"), HasSubstr("the updates of 40 steps ")));
   EXPECT_EQ(fs::directory_iterator(folder_)->path().filename(), "alone.log") << "it leaves nothing";
+}
+
+TEST_F(DryRun, CountsTheStepsThatAResumedRunHasLeft) {
+  std::ofstream(folder_ / "trainer_state.json") << R"({"step": 3, "seed": 0, "optimizer_steps": 3})";
+  const auto resumed = [&](const char* steps) {
+    return said(0, {"--dry-run", "--resume", folder_, "--steps", steps, "--max-tokens", "3", "--prompts-per-step", "2",
+                    "--group-size", "2", "--device", "cpu"});
+  };
+  const std::string one = resumed("4");
+  EXPECT_TRUE(std::regex_search(one, std::regex("the updates of 1 step take at most [0-9.]+ ms;"))) << one;
+  EXPECT_THAT(resumed("5"), HasSubstr("the updates of 2 steps take at most "));
 }
 
 TEST_F(DryRun, RefusesWhatNoFlagMakesFitAndSaysSo) {

@@ -9,6 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 TEST_F(Train, GoesOnExactlyFromACheckpoint) {
@@ -131,6 +132,7 @@ TEST_F(Train, AResumedRunWhoseEnginesDoNotComeLeavesWhatItFound) {
   Program resumed = trainer("http://127.0.0.1:1", "out", more);
   EXPECT_EQ(resumed.wait(60s), 1) << resumed.output();
   EXPECT_TRUE(files() == before) << "step 2 as well, which it would have trained again";
+  EXPECT_THAT(resumed.output(), Not(HasSubstr("after step"))) << "it had not begun";
 }
 
 TEST_F(Train, NamesNoCheckpointThatItHasNot) {

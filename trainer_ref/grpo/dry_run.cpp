@@ -63,7 +63,7 @@ std::int64_t rows_to_try(const TrialShape& shape) {
   return std::min(shape.rows, static_cast<std::int64_t>(kMostOperations / operations_a_row));
 }
 
-// Logs how fast updates are, and how long all of them take if each has the longest rows.
+// Logs how fast updates are, and how long those that are left take if each has the longest rows.
 absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const MemoryNeed& need, const MemoryPlan& memory,
                      const std::function<void(std::string_view)>& log) {
   TrialShape shape = trial_of(flags, run.plan, need);
@@ -86,8 +86,10 @@ absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const Memo
   const double passes =
       static_cast<double>(flags.learn.update.num_iterations) + (flags.learn.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
   const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
-  log(cat("so an update takes at most ", precise(seconds_a_step), ", and the updates of ", run.fitted.steps,
-          " steps take at most ", for_people(seconds_a_step * static_cast<double>(run.fitted.steps)),
+  const std::int64_t steps = run.fitted.steps - run.plan.start.resumed.step;
+  const double seconds = seconds_a_step * static_cast<double>(steps);
+  log(cat("so an update takes at most ", precise(seconds_a_step), ", and the updates of ", steps,
+          steps == 1 ? " step" : " steps", " take at most ", seconds < 1 ? precise(seconds) : for_people(seconds),
           flags.supervised ? ""
                            : "; rollouts, rewards and evaluations take further time, which a run estimates after its "
                              "first step"));

@@ -108,7 +108,7 @@ absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vect
   // An engine that is lost for good ends the run as a signal does: after the step, with a checkpoint.
   const auto ends = [&engines] { return stopped() || (engines && !engines->failure().ok()); };
   std::atomic<bool> is_over = false;  // then the engines' leaving is not logged
-  TrainerHooks hooks{.stopped = ends, .log = [&is_over](std::string_view line) {
+  TrainerHooks hooks{.stopped = ends, .signalled = stopped, .log = [&is_over](std::string_view line) {
                        if (!is_over) log_line(line);
                      }};
   if (spawns) {

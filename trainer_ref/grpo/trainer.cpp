@@ -264,14 +264,15 @@ absl::Status Trainer::start_log() {
 }
 
 absl::Status Trainer::end() {
+  const bool had_begun = groups_.has_value(), signalled = hooks_.signalled();
   groups_.reset();
   if (flags_.engines.colocate && pool_)  // a failed step left them asleep, and may hold their memory
     for (const absl::Status& status : {learner_.free_memory(), pool_->wake_up()})
       if (!status.ok()) hooks_.log(message_of(status));
   absl::Status saved;
   if (last_step_ > saved_step_ && learner_.is_whole()) saved = save(last_step_);
-  if ((!fitted_ || last_step_ < fitted_->steps || !saved.ok()) && (hooks_.stopped() || last_step_ > 0))
-    hooks_.log(cat(hooks_.stopped() ? "stopped" : "ended", " after step ", last_step_,
+  if ((!fitted_ || last_step_ < fitted_->steps || !saved.ok()) && (had_begun || signalled))
+    hooks_.log(cat(signalled ? "stopped" : "ended", " after step ", last_step_,
                    saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
   saved.Update(run_log_.finish());
   return saved;

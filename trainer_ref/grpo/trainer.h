@@ -30,6 +30,7 @@ namespace bascule::ref {
 
 struct TrainerHooks {
   std::function<bool()> stopped;              // called between steps and while the trainer waits for engines
+  std::function<bool()> signalled;            // whether a signal, and not a lost engine, stopped it
   std::function<void(std::string_view)> log;  // gets a line per step, and problems
   // Only for spawned engines. start_engines starts them, blocks until they listen, and returns their URLs; engine_url
   // returns one engine's current URL.

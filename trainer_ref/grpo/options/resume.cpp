@@ -156,16 +156,20 @@ absl::StatusOr<StartPoint> read_start(const TrainFlags& flags) {
 
 absl::StatusOr<RunConfig> resolve_kept_task(const TrainFlags& flags, const RunState& resumed, RunConfig config,
                                             const Task& task, const std::function<void(std::string_view)>& log) {
-  if (!flags.engines.drop_long) return config;
+  const bool drops = flags.engines.drop_long;
+  if (!drops && flags.resume.empty()) return config;
   const std::string key(kKeptTask), found = fingerprint_of(task);
-  config.fingerprints[key] = found;
+  if (drops) config.fingerprints[key] = found;
   const Fingerprints& run = resumed.run_config.fingerprints;
-  const auto before = run.find(key);
+  const auto all = run.find("task"), kept = run.find(key), before = kept == run.end() ? all : kept;
   if (flags.resume.empty() || before == run.end() || before->second == found) return config;
+  // Already reported by resolve_run_config().
+  if (all != run.end() && all->second != config.fingerprints["task"]) return config;
   BASCULE_TRY(refuse_unless_allowed(
       flags,
-      {"--drop-long: the run was trained on other problems; its engines took prompts of another length "
-       "(--max-model-len)"},
+      {cat("--drop-long: the run was trained on ",
+           kept == run.end() ? "all problems" : "the problems that fit its engines' --max-model-len", ", found ",
+           drops ? cat("the ", task.train.size() + task.held_out.size(), " that fit these engines'") : "all problems")},
       log));
   return config;
 }

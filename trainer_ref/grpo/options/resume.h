@@ -33,8 +33,8 @@ absl::StatusOr<ResumableConfig> resolve_run_config(const TrainFlags& flags, cons
                                                    const std::string& sync, const Task& task,
                                                    const std::function<void(std::string_view)>& log);
 
-// With --drop-long, compares `task` in the same way once the problems that exceed the engines' limits are removed from
-// it, and returns `config` with the fingerprint of `task`.
+// Compares `task` in the same way, once --drop-long has removed the problems that exceed the engines' limits from it.
+// With --drop-long, adds the fingerprint of `task` to `config`.
 absl::StatusOr<RunConfig> resolve_kept_task(const TrainFlags& flags, const RunState& resumed, RunConfig config,
                                             const Task& task, const std::function<void(std::string_view)>& log);
 

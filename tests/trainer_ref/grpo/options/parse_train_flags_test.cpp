@@ -110,6 +110,21 @@ TEST_F(TrainFlagsTest, OfASingleCopyThatCannotBeAreRefusedByName) {
               AllOf(StartsWith("--engine-dtype=bf16: "), HasSubstr("give f32, or slots=2 in --sync")));
 }
 
+// Such engines would refuse to join, and the run would wait for them until its timeout.
+TEST_F(TrainFlagsTest, EnginesOfBf16NeedAnEndpointThatSendsIt) {
+  const auto refused = [](const std::string& sync) {
+    return refusal({"--engines=", "--spawn-engines=1", "--engine-dtype=bf16", ("--sync=" + sync).c_str()});
+  };
+  const std::string expected =
+      "--engine-dtype=bf16: expected a --sync that casts the trainer's weights to BF16, found ";
+  EXPECT_EQ(refused("shm:///s"), expected + "one that sends F32; give --sync=shm:///s?wire_dtype=bf16");
+  EXPECT_EQ(refused("shm:///s?slots=3"), expected + "one that sends F32; give --sync=shm:///s?slots=3&wire_dtype=bf16");
+  EXPECT_EQ(refused("shm:///s?wire_dtype=f16&slots=3"),
+            expected + "one that sends F16; give --sync=shm:///s?wire_dtype=bf16&slots=3");
+  EXPECT_EQ(refused("shm:///s?wire_dtype=bf16"), "");
+  EXPECT_EQ(refused(""), "") << "its own endpoint casts";
+}
+
 // As floats some of these are infinite, and products of the others do not fit into 64 bits.
 TEST_F(TrainFlagsTest, BeyondAllSenseAreRefusedWithARangeAndAnExample) {
   for (const char* flag : {"temperature", "epsilon-low", "epsilon-high", "beta", "importance-cap", "learning-rate",

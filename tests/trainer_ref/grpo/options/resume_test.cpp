@@ -53,5 +53,44 @@ TEST_F(ResumeTest, ARunDoesNotWriteOverItsOwnModel) {
   fs::remove_all(folder);
 }
 
+TEST_F(ResumeTest, ARunThatLeavesOutOtherProblemsIsRefused) {
+  const Task all{.train = {{.prompt = "1+1="}, {.prompt = "10+10="}}, .held_out = {{.prompt = "2+2="}}};
+  const Task kept{.train = {{.prompt = "1+1="}}, .held_out = {{.prompt = "2+2="}}};
+  const Task fewer{.train = {{.prompt = "1+1="}}, .held_out = {}};
+  const RunConfig config{.fingerprints = {{"task", fingerprint_of(all)}}};
+  std::string log;
+  const auto resolved = [&](const RunConfig& run, const Task& task, bool drops, bool allowed = false) {
+    const TrainFlags flags{.resume = "step_3", .allow_changes = allowed, .engines = {.drop_long = drops}};
+    return resolve_kept_task(flags, {.step = 3, .run_config = run}, config, task,
+                             [&](std::string_view line) { log += line; });
+  };
+  const auto refused = [&](const RunConfig& run, const Task& task, bool drops) {
+    return std::string(resolved(run, task, drops).status().message());
+  };
+  RunConfig dropping = config;
+  dropping.fingerprints["kept-task"] = fingerprint_of(kept);
+  const std::string advice = "; give what the run had, or continue with these by --allow-changes";
+  EXPECT_EQ(refused(config, kept, true),
+            "--resume=step_3: --drop-long: the run was trained on all problems, found the 2 that fit these engines'" +
+                advice);
+  const std::string had =
+      "--resume=step_3: --drop-long: the run was trained on the problems that fit its engines' --max-model-len, found ";
+  EXPECT_EQ(refused(dropping, all, false), had + "all problems" + advice);
+  EXPECT_EQ(refused(dropping, fewer, true), had + "the 1 that fit these engines'" + advice);
+  EXPECT_EQ(refused(config, all, false), "");
+  EXPECT_EQ(refused(config, all, true), "") << "none was too long";
+  EXPECT_EQ(refused(dropping, kept, true), "");
+  EXPECT_EQ(refused({}, kept, true), "") << "of an older version";
+  EXPECT_EQ(log, "");
+
+  const auto allowed = resolved(config, kept, true, /*allowed=*/true);
+  ASSERT_TRUE(allowed.ok()) << allowed.status();
+  EXPECT_EQ(allowed->fingerprints, dropping.fingerprints) << "with which the next run is compared";
+  EXPECT_THAT(log, HasSubstr("continuing, by --allow-changes"));
+  log.clear();
+  EXPECT_TRUE(resolved({.fingerprints = {{"task", "of other data"}}}, kept, true, /*allowed=*/true).ok());
+  EXPECT_EQ(log, "") << "other data was reported before";
+}
+
 }  // namespace
 }  // namespace bascule::ref
