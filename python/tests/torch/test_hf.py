@@ -446,7 +446,7 @@ def test_a_tensor_whose_elements_lie_in_one_place_is_refused_by_name_and_nothing
         sender.wait_for_workers(1)
         set_all(trainer, 1.0)
         report = sender.send()
-        assert "elements of tensor table of the model lie in one place" in str(report.workers[0].error)
+        assert "elements of tensor table of the model share memory" in str(report.workers[0].error)
         assert following.version == 0 and model() == {0.0}
 
 
