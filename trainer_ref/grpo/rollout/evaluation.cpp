@@ -21,6 +21,7 @@ double mean_reward(std::span<const CompletionGroup> groups) {
 std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std::vector<Generation> generations,
                                        const Tokenizer& tokenizer) {
   std::vector<CompletionGroup> groups;
+  groups.reserve(requests.size());
   for (RolloutRequest& request : requests)
     groups.push_back({.problem = request.problem, .prompt = std::move(request.prompt), .rollouts = {}});
   for (Generation& generation : generations)
