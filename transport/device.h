@@ -161,8 +161,8 @@ absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, say
 // The payload that marks a status after which this process can never use the device again; only a new process can.
 inline constexpr char kStickyDeviceError[] = "bascule/sticky-cuda-error";
 inline bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyDeviceError).has_value(); }
-// Whether a wait that returned `waited` found the work over, either done or lost with the device. Such work no longer
-// reads anything.
+// Returns true if `waited`, the result of a wait, means that the work is over: done, or lost with the device. Such work
+// no longer reads anything.
 inline bool is_over(const absl::Status& waited) { return waited.ok() || is_sticky(waited); }
 
 }  // namespace bascule::inline v0

@@ -42,8 +42,8 @@ absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
 }
 
 Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases, std::uint64_t bytes) {
-  // A plain text with everything about the layout, one tensor per line; names may hold any character, so their length
-  // goes along.
+  // A plain text with everything about the layout, one tensor per line; names may hold any character, so each comes
+  // with its length.
   std::string text = cat("bascule layout 1\n", bytes, "\n");
   for (const Placement& tensor : tensors)
     absl::StrAppend(&text, tensor.spec.name.size(), " ", to_string(tensor.spec), " ", tensor.offset, "\n");

@@ -59,7 +59,7 @@ class Layout {
   std::span<const Alias> aliases() const { return aliases_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Identifies a layout: 128 bits over tensors(), aliases() and bytes(). Workers may join with any layout.
+  // Returns 128 bits over tensors(), aliases() and bytes(), which identify the layout.
   const Digest& fingerprint() const { return fingerprint_; }
 
   // Returns the placement of the tensor with this name or alias, or null if there is none.

@@ -44,7 +44,7 @@ std::optional<std::uint64_t> Layout::joined_at(std::span<const std::string> name
   return begin;
 }
 
-// Orders the tensors anew, with each list as one.
+// Reorders the tensors, treating each list as one tensor.
 absl::Status Layout::fuse(std::span<const std::vector<std::string>> lists) {
   struct Unit {
     std::vector<std::uint32_t> tensors;
@@ -64,7 +64,7 @@ absl::Status Layout::fuse(std::span<const std::vector<std::string>> lists) {
     fused.push_back(std::move(unit));
   }
 
-  std::vector<Unit> units;  // each where its first tensor is
+  std::vector<Unit> units;  // in the order of their first tensors
   for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!fused_in[i]) {
       units.push_back({.tensors = {i}, .bytes = tensors_[i].bytes});

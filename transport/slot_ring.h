@@ -59,7 +59,7 @@ class SlotRing {
   Version version(SlotId slot) const;
   State state(SlotId slot) const;
   std::vector<SlotId> slots() const;    // all except retired ones
-  std::vector<SlotId> retired() const;  // and still read
+  std::vector<SlotId> retired() const;  // retired slots that are still read
   std::vector<Holder> holders_of(SlotId slot) const;
   bool holds(SlotId slot, Holder holder) const;  // false for a slot that is gone
   // The holders that begin() waits for: they have leases on free or retired slots.
@@ -69,7 +69,7 @@ class SlotRing {
   struct Slot {
     State state = State::kFree;
     Version version = 0;
-    std::optional<Version> before;  // for a slot that is written in place
+    std::optional<Version> before;  // the published version that abort() restores; see begin_single_copy()
     std::set<Holder> leases;
   };
   Slot& at(SlotId slot) { return slots_.at(slot.index); }

@@ -14,13 +14,13 @@ class TaskThread {
  public:
   TaskThread();
   ~TaskThread() { stop(); }
-  void stop();  // finishes the running task; drops the waiting and all later ones
+  void stop();  // finishes the running task, then ends the thread: tasks that wait, or are submitted later, never run
 
   // Queues a task. Any thread; returns at once. A task's captures are destroyed on this object's thread, before the
   // next task runs.
   void submit(std::function<void()> task);
-  // If no task waits or runs, runs this one inside the call, which saves two wakes; otherwise like submit(). Call it
-  // from one thread only, and never from a task.
+  // If no task waits or runs, runs this one inside the call, even after stop(); that saves two wakes. Otherwise like
+  // submit(). Call it from one thread only, and never from a task.
   void run_or_submit(std::function<void()> task);
 
  private:

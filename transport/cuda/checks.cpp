@@ -47,7 +47,7 @@ absl::StatusOr<Place> place_of(const Driver& driver, CUdeviceptr address) {
   return place;
 }
 
-// If kernels of `device` cannot use `address`, the kind of memory there; else empty.
+// Returns the kind of memory at `address` if kernels of `device` cannot use it, otherwise an empty text.
 absl::StatusOr<std::string> why_not(const Driver& driver, int device, CUdeviceptr address) {
   BASCULE_ASSIGN(const Place place, place_of(driver, address));
   if (place.kind == 0)

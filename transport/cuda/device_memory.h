@@ -33,8 +33,8 @@ class Allocation {
   // if the device has less free memory, and UNIMPLEMENTED if it cannot export memory.
   static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes, ForNetwork network = ForNetwork::kNo);
   // Imports a descriptor that export_descriptor() made in this or another process. `bytes` is the exporter's bytes().
-  // `device` is where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader`
-  // is the device that will map the memory, either `device` or a peer GPU. The driver is called in the reader's
+  // `device` is where the memory lies, in this process's numbering (find_device() of the exporter's UUID); `reader` is
+  // the device that will map the memory, either `device` or a peer GPU. The driver is called in the reader's
   // context, so that a reader on another GPU creates no context on `device`. The descriptor may be closed afterwards.
   // Returns INVALID_ARGUMENT if `fd` is not such a descriptor, or `bytes` is not a whole number of granules.
   static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes, int reader);

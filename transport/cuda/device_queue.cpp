@@ -275,7 +275,7 @@ class CudaQueue final : public DeviceQueue {
   // The first sticky error; a device that was reset counts as one.
   absl::Status usable() { return lost_.ok() && life_.over() ? keep(cuda::was_reset(device_)) : lost_; }
 
-  // If memory was short, adds what it was for.
+  // Returns `status`; if memory was short, its text also says what the memory was for.
   absl::Status asked_for(std::string_view what, const absl::Status& status) const {
     return absl::IsResourceExhausted(status) ? annotate(status, cat("memory for ", what, cuda::free_memory(device_)))
                                              : status;

@@ -1,4 +1,4 @@
-// Milestones: tells how far a stream has got with work that was queued in pieces. Events are made when needed and
+// Milestones: tracks how far a stream has got with work that was queued in pieces. Events are made when needed and
 // reused. One thread at a time, as for UniqueEvent.
 #pragma once
 
@@ -17,7 +17,7 @@ class Milestones {
   // Records that `end` bytes are done once the device passes the work queued on `stream` so far. `end` only grows,
   // until restart().
   absl::Status record(std::uint64_t end, const UniqueStream& stream);
-  // Returns the `end` of the last mark that the device has passed, or 0. Does not block.
+  // Returns the `end` of the last record() that the device has passed, or 0. Does not block.
   absl::StatusOr<std::uint64_t> passed();
 
  private:

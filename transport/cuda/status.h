@@ -19,17 +19,17 @@ namespace bascule::inline v0::cuda {
 // cuda_pack.cu:12".
 absl::Status cuda_status(const kernels::cuda::CudaResult& result);
 
-// Whether the error destroyed the process's context on that device: every later call there fails, and only a new
-// process helps. A worker that meets such an error is poisoned. cuda_status() marks such statuses, and annotate() keeps
-// the mark.
+// Returns true if the error destroyed the process's context on that device: every later call there fails, and only a
+// new process helps. A worker that meets such an error is poisoned. cuda_status() marks such statuses, and annotate()
+// keeps the mark.
 bool is_sticky(const absl::Status& status);
 
 // Returns the sticky error for objects on `device` that were made before the process reset that device
 // (kernels/cuda_life.h).
 absl::Status was_reset(int device);
 
-// Destructors, here and in kernels/, cannot return errors, so reports and logs take them from here. Returns the first
-// one since the last call, with the number of all, or OK.
+// Destructors, here and in kernels/, cannot return their errors, so they are kept for reports and logs. Returns the
+// first error since the last call, with the number of errors, or OK.
 absl::Status take_kept_errors();
 
 }  // namespace bascule::inline v0::cuda

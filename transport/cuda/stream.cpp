@@ -98,7 +98,7 @@ absl::Status UniqueEvent::wait(Deadline deadline) const {
   BASCULE_TRY(alive());
   const DeviceGuard guard(device());
   BASCULE_TRY(cuda_status(guard.result()));
-  // First without sleeping: a pack takes a millisecond or two, and a sleep some tens of microseconds.
+  // Polls without sleeping at first: a pack takes a millisecond or two, and a sleep some tens of microseconds.
   const Clock::time_point begun = Clock::now();
   while (true) {
     BASCULE_ASSIGN(const bool done, query());

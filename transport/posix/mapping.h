@@ -35,7 +35,7 @@ class Mapping {
   std::shared_ptr<const void> keep() const { return region_; }
 
   // Makes every page present (and writable, in a kReadWrite mapping), so that no later access faults. Blocks: it reads
-  // pages that are not in memory. Where an access would raise SIGBUS because storage is short or fails, this returns an
+  // pages that are not in memory. If an access would raise SIGBUS because storage is short or fails, this returns an
   // error instead.
   absl::Status populate();
   // Makes the mapping private, at the same address: other mappings no longer see what is written here, and pages that

@@ -50,7 +50,7 @@ struct Hello {
   Version serving = 0;                             // 0: none
   std::vector<HeldSlot> held;                      // leases that it still has
   SharedSpecs expected;                            // null: it takes any tensors
-  bool casts = false;                              // it casts: the types of expected tensors may differ
+  bool casts = false;                              // it casts, so the sender's tensors may have other types
   std::vector<std::vector<std::string>> fused;     // lists of tensors that should lie side by side
   std::optional<std::string> compatibility_key{};  // ReceiverOptions::compatibility_key
 };
@@ -123,7 +123,7 @@ struct Ack {
 };
 struct Released {
   SlotId slot;
-  LeaseNumber lease = 0;  // the last that the worker knew of; if the sender has given a newer one, that stays
+  LeaseNumber lease = 0;  // the last lease that the worker knew of; a newer one on the slot is not released
 };
 
 // A program that only reads the status sends this instead of a hello, and gets a SenderStatus.
