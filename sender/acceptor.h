@@ -40,7 +40,7 @@ inline constexpr std::size_t kMaxNewcomers = 1024;
 
 class Acceptor {
  public:
-  // The callee must give the channel its handlers at once.
+  // The callee must call the channel's start() before it returns.
   using OnArrival = std::function<void(std::shared_ptr<Channel>, Hello)>;
   using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
   using OnRefused = std::function<void(const absl::Status&)>;  // why, for a person
@@ -88,13 +88,13 @@ class Acceptor {
   std::optional<TlsContext> tls_;  // TCP, once bound
   boost::asio::basic_socket_acceptor<Protocol> acceptor_;
   boost::asio::steady_timer pause_;
-  std::map<std::uint64_t, Newcomer> newcomers_;  // by number, as they came
+  std::map<std::uint64_t, Newcomer> newcomers_;  // by number, in the order of arrival
   std::uint64_t next_number_ = 1;
   const std::shared_ptr<KnownTensors> known_ =
       std::make_shared<KnownTensors>();  // the tensors that a fleet's workers expect
   EndpointWatch socket_file_;
   bool bound_ = false;
-  bool pausing_ = false;  // it could not accept, has logged that, and tries again later
+  bool pausing_ = false;  // the last attempt to accept failed and was logged; the next one comes after a pause
 };
 
 }  // namespace bascule::inline v0

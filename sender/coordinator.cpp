@@ -116,7 +116,7 @@ void Coordinator::handle(Event event) {
   carrying_out_ = false;
 }
 
-// Runs before a refused worker is told, so that the public thread no longer counts on it.
+// Runs before a refused worker is told, so that the public thread no longer counts that worker.
 void Coordinator::show() {
   published_version_.store(fleet_.published(), std::memory_order_relaxed);
   const std::size_t addressable = fleet_.roster().addressable();
@@ -204,7 +204,7 @@ void Coordinator::watch_endpoint() {
   });
 }
 
-// Answers a status query. On a Unix socket the answer includes the offer that a worker would get, which ends once sent.
+// Answers a status query. On a Unix socket the answer includes an offer, made for a worker id that is removed at once.
 void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   std::optional<SlotId> untouched;
   {

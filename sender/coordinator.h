@@ -63,9 +63,9 @@ class Coordinator : private WorkerLine {
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
 
-  // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks until one is free.
-  // NOT_FOUND names the unknown workers, and lists the known ones. When take() returns, sender.lock has the version's
-  // number.
+  // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks until a slot is free.
+  // NOT_FOUND names the unknown workers and lists the known ones. The version's number is in sender.lock when take()
+  // returns.
   absl::StatusOr<Grant> take(std::vector<std::string> workers, Deadline deadline);
   // The granted slot cannot be written after all: returns a new one in its place.
   Grant replace(const Grant& grant);
@@ -127,7 +127,7 @@ class Coordinator : private WorkerLine {
   void beat();
   void watch_endpoint();
   void handle(Event event);
-  void show();  // updates shared_ if it has changed
+  void show();  // copies changes of the fleet's state to shared_
   Connection* find(WorkerId id);
 
   // I/O thread: actions (coordinator_actions.cpp)
@@ -158,13 +158,13 @@ class Coordinator : private WorkerLine {
   const Endpoint endpoint_;
   const std::optional<Endpoint> beside_;  // listen=, if given
   SenderTransport& transport_;
-  Delivery* const moves_;  // of transport_, or null
+  Delivery* const moves_;  // transport_.delivery(), or null
   const Sink log_, trace_;
   const Interrupted interrupted_;
   EndpointLock lock_;  // its record(): public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;
-  std::atomic<Version> settled_version_ = 0;  // of shared_.settled; written under mutex_, read without it if awake
+  std::atomic<Version> settled_version_ = 0;  // shared_.settled's; written under mutex_, read without it if awake
 
   boost::asio::io_context io_;
   StayAwake awake_;
@@ -188,16 +188,16 @@ class Coordinator : private WorkerLine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   struct Shared {
-    std::size_t addressable = 0;  // how many workers are
+    std::size_t addressable = 0;  // how many workers can be sent the next version
     bool in_pieces = false;       // as Fleet::writes_in_pieces()
     Version last_version = 0;     // the highest number known to be used
-    std::optional<SlotId> ahead;  // for the next version to all: its send need not ask and wake the I/O thread
+    std::optional<SlotId> ahead;  // taken for the next version to all, whose send need not wake the I/O thread to ask
     std::vector<SlotId> dropped;  // for the next grant
     std::optional<absl::StatusOr<Grant>> granted;
     Version loan_ended = 0;                             // the last version whose loan came back in time
     Version lapsed = 0;                                 // the last version whose loan did not
     Version yielded = 0;                                // the last version for which every reader has yielded
-    std::optional<absl::StatusOr<SendReport>> settled;  // of settled_version_
+    std::optional<absl::StatusOr<SendReport>> settled;  // the report of settled_version_
   } shared_;
 
   std::optional<TaskThread> storage_;  // runs tasks that wait for storage

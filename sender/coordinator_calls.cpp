@@ -36,7 +36,7 @@ auto Coordinator::ask(Question question) {
   return answer.get_future().get();
 }
 
-// Waits under `lock` until `is` or the deadline; asks now and then whether the caller interrupts it.
+// Waits under `lock` until `is` returns true or the deadline passes; checks now and then whether the user interrupts.
 template <typename Predicate>
 Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is) {
   while (true) {

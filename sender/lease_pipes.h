@@ -1,7 +1,7 @@
 // Lease pipes: how the sender learns that a holder is gone for good. Each welcome hands one end of a pipe to the
-// worker, which closes its previous end. When all ends that a worker was given are closed, its process and that
-// process's children are gone, and their leases end. A welcome may be lost on its way, so until the worker has the new
-// end, the old one still keeps its leases.
+// worker, which closes its previous end. When all ends that a worker was given are closed, its process and all of that
+// process's children are gone, so its leases end. A welcome may be lost on its way, so the old end keeps the leases
+// until the worker has the new one.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first

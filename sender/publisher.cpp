@@ -79,7 +79,7 @@ absl::Status Publisher::use(Registration made) {
   BASCULE_ASSIGN(std::unique_ptr<Packer> packer, Packer::choose(*scheme_, made.device(), pool_));
   if (packer->enqueues() && made.has_tensors()) {
     BASCULE_ASSIGN(const Packing first, made.packing());
-    // A capture will have ended by the first send.
+    // Ignores that the stream is being captured: the capture will have ended by the first send.
     if (absl::Status checked = packer->check(first); !checked.ok() && !absl::IsFailedPrecondition(checked))
       return annotate(checked, "register_model");
   }
@@ -175,8 +175,8 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
   return settled();
 }
 
-// A dropped loan. A single copy still holds the old version only if no byte was changed. Then engines serve it again,
-// even those that were let go meanwhile.
+// Ends a dropped loan. If no byte of a single copy was changed, it still holds the old version, and engines serve that
+// again, even those that were let go meanwhile.
 void Publisher::take_back(const Publication& publication) {
   loaned_ = false;
   if (single_copy()) coordinator_->end_loan(publication.version).IgnoreError();

@@ -62,8 +62,8 @@ class Publisher {
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
-  // Leaves time for a decision after a late delivery and preparation, for the last ack, even from engines that load by
-  // themselves, and for threads to wake.
+  // Leaves time for a decision after a late delivery and preparation, for the last ack (even from engines that load by
+  // themselves), and for threads to wake.
   Deadline settles_by() const {
     return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.load_timeout + endpoint_.suspect_after);
   }
@@ -105,7 +105,7 @@ class Publisher {
     Version version = 0;
     std::optional<Digest> digest;
   };
-  Published published_;                // the last published one
+  Published published_;                // the last published version
   absl::Status moved_;                 // with slots=1: whether the parameters lie in the slot
   std::vector<UpdateReport> updates_;  // settled, for the next report
 

@@ -14,7 +14,7 @@ bool is_floating(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// Both have one shape. The stride of a dimension of one element is ignored. An empty list of strides means C order.
+// Both views have the same shape. The stride of a dimension of one element is ignored. No strides mean C order.
 bool same_strides(const TensorView& a, const TensorView& b) {
   if (std::ranges::equal(a.strides, b.strides)) return true;
   std::int64_t c_order = 1;

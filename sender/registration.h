@@ -51,8 +51,8 @@ class Registration {
 
   bool casts() const;  // whether any tensor is sent as another type
 
-  // Asks `weights`, or if that is null the registered source, for its tensors: a storage that moved is followed, and
-  // new strides get a new plan. FAILED_PRECONDITION: there is neither. INVALID_ARGUMENT names the tensor whose name,
+  // Asks `weights` or, if that is null, the registered source for its tensors. A storage may have moved, and new
+  // strides get a new plan. FAILED_PRECONDITION: there is neither. INVALID_ARGUMENT names the tensor whose name,
   // type or shape differs from the registered one, or that is no longer tied as it was. `weights` may have another
   // order, and may omit tied names.
   absl::StatusOr<Packing> packing(TensorSource* weights = nullptr);

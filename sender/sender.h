@@ -48,10 +48,10 @@ class Sender {
   // registered; each model needs its own sender and endpoint.
   //
   // With slots=1 the tensors move into the slot and keep it alive, even after this sender is gone
-  // (TensorSource::move_into, ParameterMemory). Once the sender is gone, engines that read a slot in host memory keep
-  // the published version and do not see what the trainer writes later; if the system refuses to separate the two, the
-  // log reports it. With slots=1 the call also returns INVALID_ARGUMENT if two tensors share bytes, and names them,
-  // unless they are one storage under two names (sender/overlap.h).
+  // (TensorSource::move_into, ParameterMemory). Once it is gone, engines that read the slot in host memory no longer
+  // see what the trainer writes; if the system refuses to separate the two, the log reports it. Engines that read the
+  // slot in device memory do see it. With slots=1 the call also returns INVALID_ARGUMENT if two tensors share bytes,
+  // and names them, unless they are one storage under two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
   // The same with only names, types and shapes, for a trainer that never has all its tensors whole at the same time

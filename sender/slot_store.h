@@ -56,8 +56,8 @@ class SlotStore {
   std::map<std::string_view, std::byte*> places(SlotId slot);
   // The slot was not written and still holds that version: restores its record, which joining workers read.
   void seal_again(SlotId slot, Version version, const std::optional<Digest>& digest);
-  // The sender ends: after this, readers no longer see what the trainer writes. Does nothing without a single copy, or
-  // if it lies in device memory. After an error readers still see what is written.
+  // The sender ends: after this, readers no longer see what the trainer writes to the single copy. Does nothing without
+  // a single copy, or if it lies in device memory. After an error readers still see what is written.
   absl::Status part_from_readers();
 
  private:
@@ -73,7 +73,7 @@ class SlotStore {
   const Epoch epoch_;
   ControlPage page_;
   std::unique_ptr<SenderTransport> transport_;
-  KeptSlots* const kept_;         // of transport_, or null
+  KeptSlots* const kept_;         // transport_->kept_slots(), or null
   std::shared_ptr<SlotSet> set_;  // loans share it
   Packer* packer_ = nullptr;
   int device_ = kHost;

@@ -1,5 +1,5 @@
-// The fleet's actions, carried out in order. Some actions are answered by an event. It comes before the next action is
-// carried out or, if another thread does the work, once that work is done.
+// The fleet's actions, carried out in order. Some actions are answered by an event, which comes before the next action
+// is carried out or, if another thread does the work, once that work is done.
 #pragma once
 
 #include <string>
@@ -34,7 +34,7 @@ struct Close {  // sends the reason, and ends the connection: this worker gets n
   absl::Status why;
   bool final = false;
 };
-struct ReadQueued {  // handles the messages that these have already sent; then answered by AllRead
+struct ReadQueued {  // handles the messages that these workers have already sent; answered by AllRead after that
   std::vector<WorkerId> from;
 };
 
@@ -66,7 +66,7 @@ struct Persist {  // answered by Persisted
 struct GrantSlot {  // grants the slot for TakeWanted or SlotReplaced
   absl::StatusOr<Grant> grant;
 };
-struct TakeAhead {  // the next version to all may be written here, without asking
+struct TakeAhead {  // the public thread may write the next version to all workers into this slot without asking
   SlotId slot;
 };
 struct DropSlot {  // the slot left the ring, and has no readers: its memory may be freed
@@ -82,7 +82,7 @@ struct Settle {
   Version version = 0;
   absl::StatusOr<SendReport> report;
 };
-struct NumberAbove {  // later versions get higher numbers: a worker has this one
+struct NumberAbove {  // a worker reports this version, so later versions must get higher numbers
   Version version = 0;
 };
 

@@ -32,7 +32,7 @@ class Admissions {
 
  private:
   absl::Status check_compatibility_key(const Hello& hello) const;
-  // A worker reports that it has `version`, so the next number will be above it.
+  // A worker reports that it has `version`, so the next number will be above it. `most`: see Versions::claim().
   absl::Status claim(Version version, Version most, FleetTurn& turn);
   void consider(Member& member, FleetTurn& turn);  // refuses it, welcomes it, or leaves it parked
   void welcome(Member& member, FleetTurn& turn);

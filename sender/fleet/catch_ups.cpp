@@ -29,7 +29,7 @@ void CatchUps::begin(Member& member, FleetTurn& turn) {
     owed |= rank->owed;
     ranks.push_back(rank);
   }
-  if (!owed || !books_.roster.is_newer_for(member, newest->version)) return;  // then the next one is for it
+  if (!owed || !books_.roster.is_newer_for(member, newest->version)) return;  // it gets a later version
   std::vector<Round::WorkerIdentity> workers;
   workers.reserve(ranks.size());
   for (const Member* rank : ranks) workers.push_back({rank->id, rank->name(), rank->group()});

@@ -16,15 +16,15 @@ class CatchUps {
   // ---- workers to look at: they may need the newest version ----
 
   void look_at(WorkerId id) { waiting_.insert(id); }
-  void look_at_all();              // all to whom a newer version is due
+  void look_at_all();              // all workers that are due a newer version
   std::optional<WorkerId> next();  // takes it off the list
 
   // ---- their versions ----
 
   void begin(Member& member, FleetTurn& turn);                // if it needs one now, with the ranks of its group
-  void end(const InFlightVersion& version, FleetTurn& turn);  // it settled, was aborted or has no worker left
-  // Restarts catch-ups that hold an older version's slot in vain, because their workers have no room for it yet. They
-  // restart with the newest version.
+  void end(const InFlightVersion& version, FleetTurn& turn);  // the version settled, was aborted or has no worker left
+  // Gives up catch-ups that only hold an older version's slot, because their workers have no room for it yet. Their
+  // workers get the newest version instead.
   void give_up_idle(FleetTurn& turn);
 
  private:

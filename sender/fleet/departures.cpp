@@ -79,7 +79,7 @@ void Departures::leave(const Departure& departure, FleetTurn& turn) {
   turn.writer_waits = true;  // its lease may have been the last on a slot
 }
 
-// Ends its lease for a version, which it drops, unless it or any rank of its group was told to flip to that version.
+// Ends the member's lease on a version that it drops, unless it or a rank of its group was told to flip to it.
 void Departures::drop_lease(const Member& member, const InFlightVersion& version) {
   const Round& round = version.round;
   const bool told = member.group().empty() ? round.was_told(member.id) : round.phase() == Round::Phase::kCommitting;

@@ -1,4 +1,4 @@
-// Departures: ends memberships, with what belongs to them: versions in flight, leases and groups.
+// Departures: ends memberships, and with them their parts in versions in flight, leases and groups.
 //
 // A departing member waits in a list until let_leave(), so that nothing calls back into itself: the end of one member
 // may end its group, and a version's progress may end a member.
@@ -22,7 +22,7 @@ class Departures {
 
   // Does nothing for a member that is already departing or gone.
   void evict(WorkerId id, const absl::Status& why);
-  // Ends a member that was not welcomed. `final`: it need not try again.
+  // Ends a member that was not welcomed. `final`: the worker is told that trying again is useless.
   void refuse(Member& member, const absl::Status& why, bool final);
   // Evicts it, and records it as poisoned until it serves again. `final`: it has lost its device.
   void poison(Member& member, std::string_view why, bool final);

@@ -22,7 +22,7 @@ struct Grant {
   Version version = 0;  // set by the public thread
   SlotId slot;
   bool is_new = false;            // it has no memory yet
-  bool in_pieces = false;         // bytes leave while it is written; not for a loan, whose writer reports no progress
+  bool in_pieces = false;         // bytes are sent while it is written; not for a loan: its writer reports no progress
   std::string spare_for{};        // it is new because these still read: "a (slot 0)"
   std::vector<SlotId> dropped{};  // left the ring since the last grant; they have no readers
   std::vector<std::string> to{};  // the requested names; empty: all
@@ -45,7 +45,7 @@ struct HungUp {  // its connection ended, fell silent, or broke the protocol
   WorkerId id = 0;
   absl::Status why;
 };
-struct GivenUp {  // by the scheme
+struct GivenUp {  // the scheme gave the worker up
   WorkerId id = 0;
   absl::Status why;
 };
@@ -70,7 +70,7 @@ struct TakeGivenUp {};
 struct SlotReplaced {  // the granted slot cannot be written after all
   Grant grant;
 };
-struct GivenBack {  // in place of Announced
+struct GivenBack {  // comes instead of Announced
   Grant grant;
 };
 struct Announced {  // writing begins
@@ -83,7 +83,7 @@ struct SlotSealed {  // the last byte is written
   std::optional<Digest> digest;
   Clock::time_point deadline;  // the decision's
 };
-struct Abandoned {  // in place of SlotSealed
+struct Abandoned {  // comes instead of SlotSealed
   Version version = 0;
   absl::Status why;
   bool torn = false;  // a single copy is half written

@@ -114,8 +114,8 @@ void Fleet::judge(FleetTurn& turn) {
   }
   for (const auto& [id, why] : late) departures_.evict(id, why);
   const std::vector<Ticket> due = books_.versions.due(judged_at_);
-  work(turn);                      // without them all readers may have yielded
-  for (const Ticket ticket : due)  // the next loading deadline of the remaining workers
+  work(turn);                      // once they are gone, all remaining readers may have yielded
+  for (const Ticket ticket : due)  // waits for the next loading deadline of the remaining workers
     if (InFlightVersion* const version = books_.versions.find(ticket))
       if (const auto loads = version->round.next_load_deadline(); loads && *loads > judged_at_)
         books_.wait_until(*version, *loads, turn);

@@ -50,7 +50,7 @@ class Fleet {
   std::string readers() const;
   const std::string& last_refusal() const { return admissions_.last_refusal(); }
   const std::string& missing() const { return missing_; }        // which of the endpoint's files was removed
-  std::vector<std::vector<std::string>> fused_requests() const;  // of the connected workers, in the order they came
+  std::vector<std::vector<std::string>> fused_requests() const;  // of the connected workers, in the order of arrival
   bool writes_in_pieces() const { return books_.writes_in_pieces(); }
   // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;

@@ -99,8 +99,8 @@ void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
                            .to = version.round.remaining()});
 }
 
-// Enough workers are prepared. Once the scheme has also published the version, nothing aborts. That may take as long as
-// a disk takes; meanwhile the fleet continues, and notices workers that die.
+// Enough workers are prepared. Once the scheme has also published the version, nothing aborts it. Publishing may take
+// as long as a disk takes; meanwhile the fleet continues, and notices workers that die.
 void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
   if (version.is_catch_up) {
     version.round.decided(absl::OkStatus());
@@ -180,7 +180,7 @@ void Progress::end(const InFlightVersion& sent, absl::StatusOr<SendReport> repor
   turn.writer_waits = true;
 }
 
-// Their leases end with their `released`, or, if they leave without one, when they leave. On a single copy they had
+// These workers' leases end with their `released` message or, without one, when they leave. On a single copy they had
 // their lease before, and keep it.
 void Progress::expect_release(const InFlightVersion& sent, const std::vector<WorkerId>& workers) {
   if (books_.slots.single_copy()) return;

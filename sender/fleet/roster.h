@@ -27,9 +27,9 @@ struct Member {
   Hello hello;
   ConnectionKind connection_kind = ConnectionKind::kUnixSocket;
   Version serving = 0;                          // of this epoch, as its hello and then its acks report
-  Version before = 0;                           // the same of another epoch: only higher numbers may be sent to it
+  Version before = 0;                           // its version of another epoch: it may only be sent higher numbers
   Version may_claim = 0;                        // the highest version that it may claim to have
-  bool owed = true;                             // the newest version is due to it: no send left it out
+  bool owed = true;                             // it is due the newest version: no send left it out
   bool departing = false;                       // it was evicted or refused, and Departures ends it
   int failures = 0;                             // versions in a row that it could not prepare
   std::optional<SlotId> releasing;              // the slot of an aborted version, until the worker releases it
@@ -83,8 +83,8 @@ class Roster {
   // Whether `version` is above all versions of another epoch that the worker and the other ranks of its group have. It
   // may be lower if sender.lock was lost, since this sender then did not know those numbers.
   bool is_newer_for(Member& member, Version version);
-  bool catches_up(Member& member);  // it, or a rank of its group: a group flips together
-  const std::map<WorkerId, Member>& members() const { return members_; }  // in the order they came
+  bool catches_up(Member& member);  // true also if a rank of its group does: a group flips together
+  const std::map<WorkerId, Member>& members() const { return members_; }  // in the order of arrival
   std::map<WorkerId, Member>& members() { return members_; }
 
   // Returns the welcomed members that `names` denote; all of them if `names` is empty. NOT_FOUND: no worker or group

@@ -71,7 +71,7 @@ bool Round::find_to_tell() {
   return !to_tell_.empty();
 }
 
-// It is prepared, or a rank that did not prepare is lost; in both cases the rest of its group may now flip.
+// The worker is prepared, or was not and is now lost; in both cases the rest of its group may now be able to flip.
 void Round::now_prepared(Worker& worker) {
   --unprepared_;
   Group& group = groups_[worker.group];
@@ -116,7 +116,7 @@ Round::Action Round::begin_delivery() {
 }
 
 void Round::prepared(WorkerId id) {
-  // Before kPreparing there is nothing to verify; after it, only workers with more time (each) answer.
+  // Before kPreparing there is nothing to verify; after it, only workers that commit=each gave more time answer.
   Worker* worker = find(id);
   if (worker == nullptr || worker->failed || phase_ < Phase::kPreparing || !under_way()) return;
   if (!std::exchange(worker->prepared, true)) now_prepared(*worker);

@@ -7,12 +7,12 @@
 //               (with behind, delivery already begins here, once every remaining worker is ready)
 //   sealed      every remaining worker is ready                  delivering, or preparing if nothing is delivered
 //   delivering  delivered(OK) / delivered(error)                 preparing / aborted
-//   preparing   every remaining worker is prepared (each: one    deciding
-//               is, and all ranks of its group)
-//               one failed (each: all did)                       aborted
+//   preparing   every remaining worker is prepared (with each:   deciding
+//               one worker, and all ranks of its group)
+//               one failed (with each: all did)                  aborted
 //   deciding    decided(OK) / decided(error)                     committing / aborted
 //   committing  every remaining worker has acked or, with each,  settled
-//               failed; and the disk has it, if it must
+//               failed; with persists, also: the disk has it
 //
 // While deciding or later, only the decision itself can abort: it may be under way, on another thread. A lost worker
 // (dead, silent, late) leaves the round; the others continue.
@@ -60,8 +60,8 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
-  // The worker knows the decision, and may take until `until` to load the version. Its second such message also moves
-  // that time: the first may have meant that it still loads another version.
+  // The worker knows the decision, and may take until `until` to load the version. A second such message moves that
+  // time once more, because at the first the worker may still have been loading another version.
   void loading(WorkerId worker, Clock::time_point until);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);

@@ -81,7 +81,7 @@ class SlotAllocator {
 
   // ---- texts ----
 
-  std::string readers() const { return readers_on(all()); }  // that keep slots from being written: "a (slot 0), …"
+  std::string readers() const { return readers_on(all()); }  // who keeps slots from being written: "a (slot 0), …"
   std::optional<int> spares_used() const;                    // nullopt unless all spares are used
   std::string take_warning() { return std::exchange(warning_, {}); }  // that the announced slot is a spare
 
@@ -97,7 +97,7 @@ class SlotAllocator {
   std::map<std::uint32_t, OfferedSlot> memory_;             // by index
   std::map<std::uint32_t, std::optional<Digest>> digests_;  // of published slots, by index
   std::set<Holder> left_;
-  bool granted_ = false;         // a slot is, ahead or to the public thread, and its version is not announced yet
+  bool granted_ = false;         // a slot is granted, perhaps ahead, and its version is not announced yet
   std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it took it
   std::string spare_;            // the current grant's warning
   std::string warning_;

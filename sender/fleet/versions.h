@@ -1,5 +1,5 @@
 // Versions: every version in flight, each with a ticket and a deadline: the one that the public thread sends, and
-// catch-ups. Also the version numbers that are used. Pure bookkeeping.
+// catch-ups. It also tracks which version numbers are used. Pure bookkeeping.
 #pragma once
 
 #include <map>
@@ -19,8 +19,8 @@ struct InFlightVersion {
   Ticket ticket = 0;
   Round round;
   Clock::time_point until;           // deadline of its current wait; max(): it waits for the public thread
-  bool is_catch_up = false;          // if false, the public thread's
-  std::set<WorkerId> leased{};       // catch-up: whose lease began with it; the others keep the slot even if it fails
+  bool is_catch_up = false;          // false: the public thread sends it
+  std::set<WorkerId> leased{};       // catch-up: workers whose lease began with it; others keep theirs if it fails
   std::vector<std::string> names{};  // public thread's: the requested workers; empty: all
   std::set<WorkerId> owed{};         // public thread's: the workers it is for, in the round or not
   bool written = false;              // the public thread has the slot
@@ -39,7 +39,7 @@ class Versions {
   InFlightVersion& begin(Round round, Clock::time_point until, bool is_catch_up);
   void end(Ticket ticket);
   InFlightVersion* find(Ticket ticket);
-  InFlightVersion* sent();  // the public thread's; null: none is under way
+  InFlightVersion* sent();  // the version that the public thread sends; null if none is under way
   const InFlightVersion* sent() const { return const_cast<Versions*>(this)->sent(); }
   // Returns the version that a member is being sent: its catch-up, or the public thread's; null if there is none.
   InFlightVersion* of(std::optional<Ticket> catch_up) { return catch_up ? find(*catch_up) : sent(); }
