@@ -71,12 +71,12 @@ class Attachment {
   // Copies bytes as they are written, until `deadline`. Returns true if more are to come. Blocks, mostly asleep.
   // Prepare thread.
   bool copy_behind(const Publication& publication, Deadline deadline);
-  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Only a device causes
-  // errors.
+  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Errors come only from a
+  // device.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
   void end_read(SlotId slot);  // ends the read of one view; the last returns the slot to the scheme. Prepare thread
-  // Blocks until no device copies for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
-  // does. Prepare thread.
+  // Blocks until no device still copies for this attachment, even for calls that ran out of time. DEADLINE_EXCEEDED: a
+  // device still copies. Prepare thread.
   absl::Status settle(Deadline deadline);
 
   // Reaches slots that were made after the welcome, or that a new welcome offers; known slots keep their addresses. If

@@ -26,13 +26,13 @@ namespace bascule::inline v0 {
 
 class Connector {
  public:
-  // The callee must give the channel its handlers at once.
+  // The callee must call the channel's start() before it returns.
   using OnDone = std::function<void(absl::StatusOr<std::shared_ptr<Channel>>)>;
 
   // `token`: needed for TCP, and given only for TCP (Token::find).
   Connector(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token);
 
-  // Tries once, for at most the endpoint's suspect_after, and calls `done`; if it fails early, from inside this call.
+  // Tries once, for at most the endpoint's suspect_after, then calls `done`, after an early failure within this call.
   // UNAVAILABLE: no sender answered in time; only with this error may versions that the folder keeps be served.
   // PERMISSION_DENIED: the folder or socket is another user's. UNAUTHENTICATED: the tokens or schemes differ. INTERNAL:
   // OpenSSL cannot do TLS.

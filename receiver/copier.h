@@ -42,7 +42,7 @@ class Copier {
 
   Apply apply() const { return apply_; }
   int device() const { return device_; }  // on which the targets lie, or kHost
-  // The device on which targets that are not registered yet lie, or kHost. Empty targets count only if all are empty.
+  // Returns the device on which `targets` lie, or kHost. Targets without bytes count only if all are without bytes.
   static int place_of(std::span<const TargetTensor> targets);
 
   // Returns the specs that the sender can compare with its tensors before any byte moves; nullopt if a target is made
@@ -62,8 +62,8 @@ class Copier {
                     kernels::ThreadPool& pool, Deadline deadline);
   // If the targets lie on a device, copies a new plan there, so that no flip waits for it. Prepare thread.
   absl::Status make_ready(const Plan& plan, const Publication& publication);
-  // Blocks until no device copies for it any longer, including a copy() that ran out of time. DEADLINE_EXCEEDED: one
-  // still does.
+  // Blocks until no device still copies for this object, even for a copy() that ran out of time. DEADLINE_EXCEEDED: a
+  // device still copies.
   absl::Status settle(Deadline deadline);
   // For the copy at the flip; only with kCommit.
   kernels::ThreadPool& flip_pool() { return *flip_pool_; }

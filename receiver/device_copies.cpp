@@ -49,7 +49,7 @@ void DeviceCopies::copy_behind(const Publication& publication, std::uint64_t byt
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
   if (lies_here(publication.slot)) return slots_->prepare(publication, deadline);
   Buffer* whole = find(publication);
-  if (whole == nullptr || !whole->in_use) {  // else it is given a version that it has
+  if (whole == nullptr || !whole->in_use) {  // else the worker is sent a version that it already has
     BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
     if (from.slot.index >= kOwnMemory) return from;
     const auto bring = [&]() -> absl::Status {

@@ -21,7 +21,7 @@ class Fusion {
  public:
   Fusion() = default;  // nothing was requested
 
-  // INVALID_ARGUMENT names the order whose tensors cannot be joined (Layout::join), or whose name the sender uses.
+  // INVALID_ARGUMENT names the FusedOrder whose parts cannot be joined (Layout::join), or whose name the sender uses.
   static absl::StatusOr<Fusion> make(std::span<const FusedOrder> orders, const Layout& layout);
 
   // The size of one slot's copies; 0 if everything is read in place.

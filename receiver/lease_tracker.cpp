@@ -34,7 +34,7 @@ const LocalVersion* LeaseTracker::against(Epoch epoch, std::optional<Version> ve
       if (entry.state != state) continue;
       const Epoch its_epoch = entry.local.lease.epoch;
       const Version its_version = entry.local.version;
-      const bool again = version == its_version && epoch == its_epoch;  // given a version that it has
+      const bool again = version == its_version && epoch == its_epoch;  // the worker is sent a version that it has
       if (epoch < its_epoch || (version && *version <= its_version && !again)) return &entry.local;
     }
   return nullptr;

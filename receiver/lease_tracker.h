@@ -58,7 +58,7 @@ class LeaseTracker {
   // given_back(number) follows.
   struct Departing {
     std::uint64_t number = 0;
-    LocalVersion local{};            // if it was incoming, without attachment: the prepare thread knows what it reached
+    LocalVersion local{};            // has no attachment if it was incoming: the prepare thread knows what it reached
     bool last_of_attachment = true;  // no other version needs its attachment
   };
   struct Freed {
@@ -157,7 +157,7 @@ class LeaseTracker {
   Takes takes_;
   std::vector<Entry> entries_;
   std::optional<Incoming> incoming_;
-  std::map<SlotId, LeaseNumber> begun_;  // over this connection, and not released
+  std::map<SlotId, LeaseNumber> begun_;  // leases that began over this connection and are not released
   Epoch epoch_ = 0;                      // of the sender that welcomed this worker last
   std::vector<std::uint32_t> slots_;     // of that sender
   std::uint64_t connection_ = 0, last_number_ = 0;

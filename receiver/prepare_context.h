@@ -44,7 +44,7 @@ class PrepareContext {
                  std::function<void(const absl::Status&)> poison);
 
   void copy_by(Copier* copier) { copier_ = copier; }  // before the first call
-  void stop() { stop_.request_stop(); }               // any thread: waits for devices end soon
+  void stop() { stop_.request_stop(); }               // any thread: makes waits for devices end soon
 
   // Returns how the engine takes a layout, or the reason why it cannot. Any thread.
   absl::StatusOr<ReadPlan> take(const Layout& layout) const;
@@ -72,7 +72,7 @@ class PrepareContext {
 
   // Blocks until the engine's stream has passed the mark, or stop(). Any error except CANCELLED poisons the worker.
   absl::Status wait_for(const DeviceMark& mark);
-  // Blocks until no device works for it any longer. DEADLINE_EXCEEDED: one still does.
+  // Blocks until no device still works for this object. DEADLINE_EXCEEDED: a device still works.
   absl::Status settle(Deadline deadline);
 
  private:
@@ -80,7 +80,7 @@ class PrepareContext {
   absl::Status wait_for_set(const BackSet& set);
   absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
   absl::Status settle_slots(Deadline deadline);
-  void settle_for_good();  // after a failure: blocks until no device works for it, or stop()
+  void settle_for_good();  // after a failure: blocks until no device works for this object, or stop()
 
   const ReceiverOptions& options_;
   const Endpoint& endpoint_;

@@ -42,7 +42,7 @@ class Preparer {
   void copy_by(Copier* copier);  // before start()
   void start();
   void stop();  // any thread: ends the current job, or waits for it, and drops the rest
-  // After stop(): blocks until no device works for it any longer. DEADLINE_EXCEEDED: one still does.
+  // After stop(): blocks until no device still works for this object. DEADLINE_EXCEEDED: a device still works.
   absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
   absl::StatusOr<ReadPlan> take(const Layout& layout) const { return context_.take(layout); }
 
@@ -85,7 +85,7 @@ class Preparer {
  private:
   bool only_looks_up() const;
   void give_back_behind(LeaseTracker::Departing departing, Passed passed, std::function<void(std::uint64_t)> done);
-  // Runs a job that only looks something up at once, on this thread, if the prepare thread is idle.
+  // If `only_looks_up`, and the prepare thread is idle, runs the job right here; otherwise on the prepare thread.
   void submit(std::function<void()> job, bool only_looks_up);
   void answer(std::function<void()> done);
 

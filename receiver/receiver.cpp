@@ -131,7 +131,7 @@ struct Receiver::Impl {
     return flip_to(*std::move(next), start, ack);
   }
   Flip flip_to(LocalVersion next, Clock::time_point start, AckWhen ack) {
-    // After a lost connection it may be given the version that it serves once more: that is no flip.
+    // After a lost connection the sender may send the version that this worker already serves: that is no flip.
     const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
     const bool elsewhere = again && serving->slot != next.slot;  // but in another of the scheme's own buffers
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = session.leave(serving, next);

@@ -54,8 +54,8 @@ class Receiver {
   // reports it.
   absl::Status register_model(std::vector<TargetTensor> targets, ModelOptions options = {});
 
-  // Starts to greet the sender and returns at once. With it, the sender's wait_for_workers() sees this worker before
-  // its first commit(). Call register_model() first: the greeting tells the sender whether this worker copies.
+  // Starts to greet the sender and returns at once, so that the sender's wait_for_workers() sees this worker before its
+  // first commit(). Call register_model() first: the greeting tells the sender whether this worker copies.
   void join();
 
   // Blocks until a version is served, or is ready, so that commit() will flip to it. DEADLINE_EXCEEDED says how far the

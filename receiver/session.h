@@ -162,7 +162,7 @@ class Session {
   UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; empty over TCP
   LeaseTracker leases_;
   std::shared_ptr<Preparation> preparation_;  // of the incoming version
-  std::shared_ptr<DeviceMark> left_;          // where the last flip left one of its sets of tensors
+  std::shared_ptr<DeviceMark> left_;          // once passed, the engine no longer reads the set that the last flip left
   int failures_ = 0;                          // versions in a row that could not be prepared
   absl::Status alone_;                        // why a version found without a sender cannot be served
   absl::Status endpoint_gone_;                // an error if attached while the endpoint was removed

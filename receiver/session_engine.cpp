@@ -10,7 +10,7 @@ namespace bascule::inline v0 {
 
 namespace asio = boost::asio;
 
-// Written next: the slot that it leaves or, even before the first version, the other set of tensors.
+// What is written next is the slot that the engine leaves or, even before the first version, the other set of tensors.
 absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<LocalVersion>& before,
                                                            const LocalVersion& next) {
   int left_on = kHost;
@@ -49,8 +49,8 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
     if (ack == AckWhen::kLoaded) leases_.doubt();  // a greeting claims no version until the engine has loaded
     now.attachment = nullptr;
     give_back(std::move(departing), nullptr, std::move(passed));
-    // A follower's `decided` comes later, or never. A version that it was given again and has not prepared is
-    // unaffected.
+    // A follower's `decided` comes later, or never. A version that it was sent again and has not prepared stays
+    // incoming.
     const LeaseTracker::Incoming* const incoming = leases_.incoming();
     if (is_follower() && incoming != nullptr && incoming->prepared && incoming->publication.version == now.version)
       drop_incoming();

@@ -91,7 +91,7 @@ void Session::retry(const absl::Status& why, bool final_refusal) {
   if (leases_.lost()) return;
   board_.update([&](StatusBoard::Posted& posted) {
     posted.status.attached = posted.greeted = false;
-    // The reason why it is poisoned tells more than that there is no sender.
+    // A poisoned worker keeps the reason for that: it says more than that there is no sender.
     if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
     posted.hopeless = final_refusal;
   });
@@ -131,10 +131,10 @@ void Session::on_endpoint_back() {
 }
 
 // ---- without a sender ----
-// If the scheme keeps files, each search also looks for versions in them; while nothing is held, this goes on until a
-// sender has welcomed this worker: a trainer that accepts connections may load its model for minutes before it welcomes
-// a worker, or stand still. The greeting is sent already: the ack of the flip tells the sender what is served, and a
-// lock on the file keeps the bytes, whatever the sender knows about its slot.
+// If the scheme keeps files, each search also looks for versions in them. While nothing is held, this goes on until a
+// sender has welcomed this worker, because a trainer that accepts connections may load its model for minutes first, or
+// stand still. The greeting is sent already, so the ack of the flip tells the sender what is served, and a lock on the
+// file keeps its bytes, whatever the sender knows about its slot.
 
 void Session::look_for_versions() {
   if (!scheme_.keeps_files || (copies_ahead() && !leases_.has_room())) return;

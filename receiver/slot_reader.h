@@ -21,8 +21,8 @@ class SlotReader {
   // Returns the digest of all bytes of the view. Blocks until it is made; DEADLINE_EXCEEDED: a device was too slow.
   absl::StatusOr<Digest> digest(const SlotView& view, Deadline deadline);
 
-  // Blocks until no device reads for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
-  // does.
+  // Blocks until no device still reads for this reader, even for calls that ran out of time. DEADLINE_EXCEEDED: a
+  // device still reads.
   absl::Status settle(Deadline deadline);
 
   kernels::ThreadPool& pool() { return pool_; }

@@ -17,7 +17,7 @@ class StatusBoard {
   struct Posted {
     ReceiverStatus status;
     bool ready = false;     // a version can be served
-    Version newest = 0;     // the newest of these
+    Version newest = 0;     // the newest version that can be served
     bool greeted = false;   // a sender was greeted, and welcomes at its first publication
     bool hopeless = false;  // the last refusal is final
   };

@@ -18,18 +18,18 @@ class Verifier {
   // It reads with a quarter of the cores, at most four; meanwhile the engine runs on the others.
   Verifier();
 
-  // Checks the control page's record of the publication's slot, if there is such a page. DATA_LOSS: it has another
-  // version or digest.
+  // Returns OK if there is no control page, or its record of the slot fits the publication. DATA_LOSS: the record has
+  // another version or digest, or too few bytes.
   absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
-  // Returns OK if `view` holds the sealed version. Compares the publication with the control page; if `digest_pass`, or
-  // if there is no such page, also reads every byte. DATA_LOSS names slot, version and digests.
+  // Returns OK if `view` holds the sealed version. Calls check_record(); then, if `digest_pass`, if the view has a
+  // digest, or if there is no control page, also verify_bytes(). DATA_LOSS names slot, version and what differs.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                       bool digest_pass, Deadline deadline);
-  // The same, but checks only the bytes.
+  // Compares the sealed digest, if any, with the view's or, if the view has none, with one made of every byte.
   absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
 
-  // Blocks until no device reads for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
-  // does.
+  // Blocks until no device still reads for this verifier, even for calls that ran out of time. DEADLINE_EXCEEDED: a
+  // device still reads.
   absl::Status settle(Deadline deadline) { return reader_.settle(deadline); }
   kernels::ThreadPool& pool() { return reader_.pool(); }
 
