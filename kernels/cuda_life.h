@@ -18,8 +18,8 @@ class DeviceLife {
   static CudaResult of(int device, DeviceLife* life);
 
   int device() const { return device_; }  // -1: none
-  // Whether the life has ended. False if that is unknown. Also false after a sticky error, since the context's handles
-  // still exist.
+  // Returns true if the life has ended, and false if that is unknown. It is also false after a sticky error, since the
+  // context's handles still exist.
   bool over() const;
 
  private:

@@ -35,7 +35,7 @@ constexpr const char* file_name(const char* path) {
 }
 
 // For errors in destructors, which cannot return them: keeps the first one since the last take_kept_errors(), and
-// counts all. These are kept for the whole process, since a destructor has no other place to report to.
+// counts all. They are kept per process, since a destructor has no other place to report to.
 void keep_error(const CudaResult& result);
 struct KeptErrors {
   CudaResult first;

@@ -57,9 +57,9 @@ struct TileTable {
   std::vector<Segment> segments;  // the ones that pieces refer to; copies use the widest elements that fit
 };
 
-// Make the tables for pack() and unpack(), from `segments` as pack.h and unpack.h describe them. If `slot_bytes` is not
-// 0, both return an empty table for segments with an unknown tensor or cast, or bytes outside the slot; pack_table()
-// also does if they are unsorted, or have gaps or overlaps.
+// These make the tables for pack() and unpack(), from `segments` as pack.h and unpack.h describe them. If `slot_bytes`
+// is not 0, both return an empty table for segments with an unknown tensor or cast, or bytes outside the slot;
+// pack_table() also does so if they are unsorted, or have gaps or overlaps.
 TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes);
 TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes);
 

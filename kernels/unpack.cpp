@@ -40,7 +40,7 @@ class TileUnpacker {
   const TileTotal& total() const { return total_; }
 
  private:
-  static constexpr std::size_t kMostBehind = 7;  // an element that begins in a tile may end so many bytes past its end
+  static constexpr std::size_t kMostBehind = 7;  // an element that begins in a tile may reach so many bytes past it
 
   TileSums take_tile(std::uint64_t begin, std::uint64_t end) {
     while (first_ != segments_.end() && slot_reach_of(*first_) <= begin) ++first_;
@@ -98,7 +98,7 @@ class TileUnpacker {
   bool want_digest_;
   const Processor& processor_;
   TileWriter stream_copy_;                    // null: ordinary stores
-  std::span<const Segment>::iterator first_;  // all earlier ones end before the tile
+  std::span<const Segment>::iterator first_;  // all earlier segments end before the tile
   TileTotal total_;
 };
 

@@ -1,6 +1,6 @@
 // The sender's end of auto: the sender of the slots' scheme, mirrors of those slots for workers that read on the host,
-// and another scheme's sender for workers on other hosts. Workers on other hosts come over TCP; a worker on this host
-// shows by its first message where it reads. Runs on the I/O thread, except for the calls that transport/scheme.h puts
+// and another scheme's sender for workers on other hosts. Workers on other hosts come over TCP; the first message of a
+// worker on this host tells where it reads. Runs on the I/O thread, except for the calls that transport/scheme.h puts
 // on another thread.
 //
 //   deliver(order) ──┬── on GPUs ────────▶ the delivery of the slots' scheme ──┐
@@ -33,8 +33,8 @@ inline constexpr char kShowsMirror[] = "mirror of ";  // the answer: this, the s
 
 class AutoSender final : public SenderTransport, public Delivery {
  public:
-  // Both senders have a delivery. `others` sends the slots of `slots` to workers on other hosts; it is null if workers
-  // on other hosts are not served.
+  // Both senders must have a delivery(). `others` sends the slots of `slots` to workers on other hosts; it is null if
+  // workers on other hosts are not served.
   AutoSender(std::unique_ptr<SenderTransport> slots, std::unique_ptr<SenderTransport> others,
              Mirrors::OpenQueue open_queue)
       : slots_(std::move(slots)), others_(std::move(others)), mirrors_(std::move(open_queue)) {}

@@ -29,10 +29,10 @@ using FileObserver = std::function<void(const FileOperation&)>;
 
 class Folder {
  public:
-  // Errors as of open_private_folder().
+  // Returns the errors of open_private_folder().
   static absl::StatusOr<Folder> open(std::filesystem::path path);
 
-  // Errors as of open_private_file().
+  // Returns the errors of open_private_file().
   absl::StatusOr<UniqueFd> file(const std::string& name, int flags = O_RDONLY) const {
     return open_private_file(fd_.get(), name, flags, path_);
   }

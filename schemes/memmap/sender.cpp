@@ -274,8 +274,8 @@ absl::Status MemmapSender::write_manifest() {
   return absl::OkStatus();
 }
 
-// A file there that is not our link is a user's, even if it came a moment ago: the exchange shows what it replaced, and
-// puts it back. FAILED_PRECONDITION, once for each such file.
+// A file of that name that is not our link belongs to the user and stays. If it came a moment ago, the exchange finds
+// it in the link's place and puts it back. Returns FAILED_PRECONDITION once for each such file.
 absl::Status MemmapSender::link_newest(SlotId newest) {
   const fs::path link = folder_.path() / kLink;  // for texts
   const auto is_ours = [&](const char* name) { return slot_of_file(folder_.link_target(name)).has_value(); };

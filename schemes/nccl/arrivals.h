@@ -1,6 +1,6 @@
-// Arrivals: a worker's receive buffers, and for the version that is coming into one of them: the sender's messages
-// about its delivery, how much has come, and its digest. One version comes at a time, in one or several consecutive
-// broadcasts.
+// Arrivals: a worker's receive buffers and, for the version that is coming into one of them, the sender's messages
+// about its delivery, how many bytes have come, and its digest. One version comes at a time, in one or several
+// consecutive broadcasts.
 //
 //   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ end_read()
 //

@@ -15,7 +15,7 @@ std::vector<Action> DeliveryPlanner::on(Event event, Clock::time_point now) {
   const std::optional<Clock::time_point> next = next_deadline();
   if (next && next != wakes_at_) turn_.act(action::WakeAt{*next});
   wakes_at_ = next;
-  // Done, with the reason, comes before the `over` messages, after which workers fail for a lesser reason.
+  // Done has the reason, so it comes before the `over` messages, after which workers fail with a less exact one.
   std::stable_partition(turn_.actions.begin(), turn_.actions.end(),
                         [](const Action& each) { return std::holds_alternative<action::Done>(each); });
   return turn_.take();
@@ -171,8 +171,8 @@ bool DeliveryPlanner::breaks_too_often(Delivery& delivery, const CommGroup& left
   return false;
 }
 
-// A part that has not begun would wait for the worker in vain. So would one under way if the worker takes no part
-// (`failed`).
+// A part that has not begun would wait for this worker in vain, and so would a part under way in which the worker takes
+// no part (`failed`).
 void DeliveryPlanner::needs_no_more(WorkerId worker, Delivery& delivery, bool failed) {
   if (!failed) delivery.served.insert(worker);
   std::vector<Part> again;

@@ -20,7 +20,7 @@ using Heard = schemes::event::Heard<GroupMessage>;
 
 // ---- of the sender's own end ----
 
-struct Made {  // it has a rank in the group, or failed; FAILED_PRECONDITION: this process can no longer make groups
+struct Made {  // this end has a rank in the group, or an error; FAILED_PRECONDITION: it can no longer make groups
   CommGroupId group = 0;
   absl::Status status;
 };
@@ -28,12 +28,12 @@ struct Warmed {
   CommGroupId group = 0;
   absl::Status status;
 };
-struct Sent {  // its part of a broadcast
+struct Sent {  // this end's part of a broadcast is over
   CommGroupId group = 0;
   std::uint64_t number = 0;
   absl::Status status;
 };
-struct Left {  // its rank in a group has ended
+struct Left {  // this end's rank in a group has ended
   CommGroupId group = 0;
 };
 struct Tick {};

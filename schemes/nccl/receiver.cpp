@@ -182,8 +182,8 @@ absl::Status Receiver::Shared::receive(const Publication& publication, std::stri
   return received;
 }
 
-// The delivery is not taken here. The group is left: broadcasts are paired by their order, so the next would be taken
-// for this one.
+// This worker does not take the delivery, so it leaves the group: NCCL pairs broadcasts by their order, and would take
+// the next one for this one.
 void Receiver::Shared::refuse(CommGroupId group, std::uint64_t number, const absl::Status& why) {
   say({.kind = GroupMessage::Kind::kFailed, .group = group, .number = number, .why = std::string(message_of(why))});
   ranks_.leave(group);
