@@ -16,7 +16,7 @@
 namespace bascule::ref {
 
 struct HttpResponse {
-  int status = 0;  // 200, 404, …: an answer is an answer, whatever its status
+  int status = 0;  // 200, 404, …: any status counts as an answer, not as an error
   std::string body;
 };
 

@@ -137,7 +137,7 @@ int threads() {
   return std::max(1, kernels::usable_cores() / processes);
 }
 
-// Blocks that --cache-bytes pays for, and the longest sequence: both follow from the model.
+// How many blocks --cache-bytes has room for, and the longest sequence: both depend on the model.
 struct CacheSize {
   std::int64_t blocks = 0, max_model_len = 0;
 };

@@ -6,7 +6,7 @@
 namespace bascule::ref {
 namespace {
 
-// Memory that graphs share. Once a pool's graphs are all gone, LibTorch takes no new one: the next has another pool.
+// Memory that graphs share. Once all graphs of a pool are gone, LibTorch adds none to it: the next gets a new pool.
 struct Pool {
   const at::cuda::MempoolId_t id = at::cuda::graph_pool_handle();
 };

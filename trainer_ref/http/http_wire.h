@@ -1,5 +1,5 @@
-// Messages over TCP. Beast's composed operations are templates over the kind of message, the buffers and the handler:
-// each took a source minutes to compile. These read with Beast's parser, write plain bytes, and are compiled once.
+// Messages over TCP. Beast's composed operations are templates over the kind of message, the buffers and the handler: a
+// source that used one took minutes to compile. These read with Beast's parser, write plain bytes, and compile once.
 //
 // Threads: the stream's executor. What is passed by reference must outlive the call.
 #pragma once

@@ -28,7 +28,7 @@ absl::Status read_model(const Json& file, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
-// Covers everything that changes an id or a text, and nothing else: files that only differ in form have the same.
+// Covers everything that changes an id or a text, and nothing else: files that differ only in form get the same hash.
 std::string fingerprint_of(const TokenizerParts& parts) {
   std::string text = "bascule tokenizer 1\n";
   parts.normalizer.describe(text);

@@ -47,7 +47,7 @@ struct FakeDevice::State {
 
   Line& line_of(Stream stream) { return stream == nullptr ? standard : *reinterpret_cast<Line*>(stream); }
 
-  // All of these under the mutex.
+  // Call all of these under the mutex.
   void run() {
     for (bool ran = true; ran && !lost;) {
       ran = false;

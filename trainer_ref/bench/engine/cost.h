@@ -1,4 +1,4 @@
-// What a step needs at least, and the least time that it takes on a machine whose rates were measured.
+// What a step needs at least, and how long that takes at least on a machine whose rates were measured.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The least that an update takes, by its shape: operations, and the bytes of its parts.
+// What an update needs at least, computed from its shape: operations, and the bytes of its parts.
 #pragma once
 
 #include <cstdint>

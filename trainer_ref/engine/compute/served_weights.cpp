@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(co
   return of(config, std::move(weights), place, cat("the weights of ", folder.string()));
 }
 
-// Matrices preserve the size of values that pass through them, norms do not change it.
+// Draws matrices that preserve the size of the values that they multiply, and norms' weights of about 1.
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const ModelConfig& config, DType dtype,
                                                                      const Place& place, std::uint64_t seed) {
   const AtPlace at_place(place);

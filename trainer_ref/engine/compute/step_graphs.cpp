@@ -22,7 +22,7 @@ void StepGraphs::run(const std::shared_ptr<const Decoder>& decoder, const StepSh
     ++counts_.replayed;
     return;
   }
-  compute();  // this step's results; also does what a recording must not, such as making a handle of cuBLAS
+  compute();  // makes this step's results, and does what a recording must not do, such as making a handle of cuBLAS
   if (first || !records_) return;
   try {
     found.graph = recorder_.record(compute);

@@ -87,8 +87,8 @@ json Answer::told(std::uint64_t index, const Piece& piece) {
   FinishReason finish = piece.finish;
   json stop_reason;
   if (finish != FinishReason::kNone) {
-    // What ended it first: a string that its text completes, a token, or a string that only the rest of its text
-    // completes, such as a character that stays cut. The engine did not end it for the last.
+    // What ended the choice: a stop string that its text completes, a token, or a stop string that only the held-back
+    // rest of the text completes, such as a character that stays cut. For the last, the engine had another reason.
     const bool by_string = !by_token && choice.text.stop_string();
     const bool had_string = choice.text.stop_string().has_value();
     text += choice.text.finish();

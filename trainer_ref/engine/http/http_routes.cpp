@@ -23,7 +23,7 @@ std::string_view path_of(const HttpHeader& header) {
 }  // namespace
 
 struct HttpRoutes::Route {
-  std::string_view path;  // one that ends with '/' matches all that begin with it
+  std::string_view path;  // if it ends with '/', it matches all paths that begin with it
   http::verb verb;
   bool for_watchers;  // answered even if the server is full
   bool open;          // without the key

@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::chrono::seconds kLastWords{2};  // after the drain, to write what was cut short
+constexpr std::chrono::seconds kLastWords{2};  // time after the drain to write answers that were cut short
 
 }  // namespace
 

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Prompt tokens of a request whose likelihood is told, times the tokens told of at each: what the answer holds of them.
+// The most log-probabilities of prompts in an answer: the prompts' tokens, times the tokens that are reported at each.
 constexpr std::int64_t kMostPromptScores = 1 << 20;
 
 // Fields of OpenAI and vLLM that have no effect here.

@@ -9,7 +9,7 @@
 namespace bascule::ref {
 namespace {
 
-// An idle engine is woken by what it waits for; this bounds the wait all the same.
+// The longest time for which an idle engine sleeps, although every event that it waits for also wakes it.
 constexpr std::chrono::seconds kIdleWait{1};
 
 }  // namespace
@@ -321,8 +321,8 @@ void Engine::complete(Step step) {
   end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}, ahead_ ? &*ahead_ : nullptr));
 }
 
-// The cache is lost. If the step had one sequence, its request ends; if several, the failed one must be found, which
-// may have ended meanwhile.
+// The cache is lost. If the step had one sequence, its request ends. If it had several, put_back() lets each run alone,
+// to find the one that fails, unless that has ended meanwhile.
 void Engine::step_failed(Step step, const absl::Status& why) {
   const bool alone = step.rows.size() == 1;
   if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // it used tokens of the failed one

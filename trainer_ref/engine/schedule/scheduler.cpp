@@ -11,7 +11,7 @@ std::size_t blocks_for(std::size_t tokens) { return (tokens + kBlockTokens - 1) 
 
 std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.size() - sequence.computed; }
 
-// Blocks beyond those that it holds, for what it has and its next kBlockTokens tokens, including its siblings' own.
+// The further blocks that it soon needs: for its tokens and its next kBlockTokens tokens, and one for each sibling.
 std::size_t soon_needed(const Sequence& sequence) {
   // The last token that it generates is not computed.
   const auto longest =

@@ -125,7 +125,7 @@ LargestBatch largest_batch(const UpdateRows& update) {
     together = std::min(together, std::max<std::int64_t>(1, update.most_tokens / row));
     all = std::min(all, std::max(row, update.most_tokens));
   }
-  const double share =  // the most of completions
+  const double share =  // the largest share of a row that a completion takes
       static_cast<double>(tokens.completion) / static_cast<double>(tokens.shortest_prompt + tokens.completion);
   return {.rows = together,
           .tokens = all,

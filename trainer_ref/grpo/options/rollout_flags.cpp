@@ -1,5 +1,5 @@
-// The flags of rollouts: how many steps there are, what a step requests from the engines, and what completions are
-// worth.
+// The flags of rollouts: how many steps there are, what a step requests from the engines, and how completions are
+// rewarded.
 #include <optional>
 #include <utility>
 

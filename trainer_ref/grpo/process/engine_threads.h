@@ -5,12 +5,12 @@
 
 namespace bascule::ref {
 
-// The trainer's threads: as given, or its share of the cores.
+// Returns the trainer's number of threads: `told` if it is above 0, else the trainer's share of the cores.
 inline int trainer_threads(int told, int cores, int local_engines) {
   return told > 0 ? told : std::max(1, cores / (1 + local_engines));
 }
 
-// The threads of each engine that a trainer starts: as many as the trainer's, if there are enough cores.
+// Returns the number of threads of each engine that a trainer starts: the trainer's, if there are enough cores.
 inline int engine_threads(int trainer, int cores, int engines) {
   return std::clamp((cores - trainer) / std::max(1, engines), 1, std::max(1, trainer));
 }

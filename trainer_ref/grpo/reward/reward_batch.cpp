@@ -130,7 +130,7 @@ class HttpReward final : public BatchReward {
   absl::StatusOr<std::string> ask(std::string_view request, absl::Duration timeout) override {
     std::mutex mutex;
     std::condition_variable_any changed;
-    const std::jthread listener([&](const std::stop_token& answered) {  // the client's wait calls no function
+    const std::jthread listener([&](const std::stop_token& answered) {  // the client's own wait does not call stopped()
       std::unique_lock lock(mutex);
       while (!changed.wait_for(lock, answered, kStoppedInterval, [] { return false; }) && !answered.stop_requested())
         if (options_.stopped()) return client_.cancel();

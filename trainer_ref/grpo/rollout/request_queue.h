@@ -52,7 +52,7 @@ class RequestQueue {
   struct Job {
     std::shared_ptr<Call> call;
     std::size_t request = 0;
-    std::optional<std::size_t> lost_by = {};  // the engine that lost it; gets it again only if no other is up
+    std::optional<std::size_t> lost_by = {};  // the engine that lost it, which gets it again only if no other is up
     bool was_lost = false;                    // by an engine that may be alive, so the request itself may be the cause
 
     const RolloutRequest& asks() const { return call->requests[request]; }
