@@ -10,11 +10,11 @@ from . import _core
 def observe(target: str) -> _core.Observation:
     """Asks the sender at an endpoint's URL or folder for its state, and checks the digest of every whole slot.
 
-    Takes no lease and changes nothing. Blocks; it waits for a sender that does not answer until the endpoint's
-    suspect_after.
+    Takes no lease and changes nothing. Blocks; each time it asks, it waits for the answer for at most twice the
+    endpoint's suspect_after.
 
-    Raises BasculeError: INVALID_ARGUMENT if `target` is not an endpoint; NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED or
-    UNAUTHENTICATED, with the reason, if the state cannot be read.
+    Raises BasculeError: NOT_FOUND if `target` is neither an endpoint nor a folder, INVALID_ARGUMENT if the endpoint is
+    malformed; UNAVAILABLE, PERMISSION_DENIED or UNAUTHENTICATED, with the reason, if the state cannot be read.
     """
     return _core.observe(target)
 

@@ -115,7 +115,7 @@ class TrainerEnd:
         return workers
 
     def _failed(self, report: Any, workers: Iterable[int]) -> dict[int, str]:
-        """Why each worker that does not have the version does not have it."""
+        """Returns the reason for each worker that does not have the version."""
         reports = {each.worker: each for each in report.workers}
         failed = {}
         for worker in workers:

@@ -18,7 +18,7 @@ PATIENCE = 60
 
 
 class Net(torch.nn.Module):
-    """Returns its weights at the begin and at the end of a call."""
+    """Returns its weights at the beginning and at the end of a call."""
 
     def __init__(self, start=0.0):
         super().__init__()
