@@ -67,7 +67,7 @@ absl::Status AddedTokens::add(const nlohmann::json& value, const Vocabulary& voc
   token.is_special = keys.flag("special");
   BASCULE_TRY(status);
 
-  // Hugging Face's tokenizers ignore the ids of added tokens: they count on after the model's.
+  // Hugging Face's tokenizers ignore the ids that the file gives to added tokens, and number them after the model's.
   const std::optional<std::int32_t> known = vocabulary.id_of(token.content);
   const std::int64_t expected = known ? *known : static_cast<std::int64_t>(vocabulary.size()) + beyond_++;
   if (find(token.content) != nullptr || by_id_.contains(token.id)) {

@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Bpe>> Bpe::read(const nlohmann::json& model, cons
   return bpe;
 }
 
-// Most words are tokens, which merging would only find out again. But a token's text need not merge to that token.
+// Most words are tokens, and merging would only find the same token. But a token's text need not merge to that token.
 void Bpe::find_whole_tokens() {
   whole_.assign(static_cast<std::size_t>(vocabulary_.ids()), false);
   std::vector<std::int32_t> symbols;

@@ -14,7 +14,7 @@ namespace bascule::ref {
 namespace {
 
 constexpr std::int64_t kFirstBytes = 1 << 20;  // for the numbers of steps that are launched
-constexpr std::int64_t kMostRecorded = 2048;   // tokens of a step: a longer one takes longer than its launches
+constexpr std::int64_t kMostRecorded = 2048;   // tokens of a step; a step with more takes longer than its launches
 
 std::int64_t most_recorded(const StepsOptions& options) { return std::max(kMostRecorded, options.most_rows); }
 
