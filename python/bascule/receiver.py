@@ -207,10 +207,11 @@ class Receiver:
             return self._views[flip.slot]
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
-        """Blocks until a version is served, or is ready for commit(); if `version` is given, that one or a newer one.
+        """Blocks until a version is served, or is ready for commit().
 
-        Raises BasculeTimeoutError after `timeout` seconds, which says how far the worker got; BasculeError if the
-        sender refused this worker, with the reason.
+        If `version` is given, waits for that version or a newer one. After `timeout` seconds, raises a
+        BasculeTimeoutError that says how far the worker got. If the sender refused this worker, raises a BasculeError
+        with the reason.
         """
         self._open().wait_ready(version, timeout)
 

@@ -44,8 +44,8 @@ class ReceiveBuffers {
   // makes another whenever it finds none that it can use.
   absl::Status open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept);
 
-  // Returns a free buffer for an incoming version, after freeing buffers of versions that came and were not taken.
-  // Does not pick a buffer whose version is in `spared`: other processes read these versions.
+  // Returns a buffer for an incoming version. First frees the buffers of versions that came and were not taken. Skips
+  // free buffers whose last version is in `spared`, because other processes still read them.
   absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared = {});
   void came(Buffer& buffer, std::optional<Digest> digest);
   void give_up(Buffer& buffer, bool still_written);

@@ -1,5 +1,5 @@
-// Books: what the parts of the fleet share: members, slots, versions, and how workers are told about them. FleetTurn:
-// the consequences of one event.
+// Books holds the members, slots and versions that the parts of the fleet share, and queues messages about them to
+// workers. FleetTurn collects the consequences of one event.
 #pragma once
 
 #include <optional>

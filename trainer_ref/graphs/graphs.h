@@ -1,7 +1,7 @@
 // Work on a GPU that is recorded once and then replayed as a whole: one launch instead of hundreds.
 //
 // LibTorch's graphs live in libtorch_cuda.so, which no program links. Code that names them is in libbascule_graphs.so,
-// opened at run time through this interface. One thread, the one that computes.
+// opened at run time through this interface. Only the thread that computes may use it.
 #pragma once
 
 #include <functional>

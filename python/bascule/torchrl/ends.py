@@ -25,9 +25,10 @@ def worker_name(worker: int | None) -> str:
 
 
 class TrainerEnd:
-    """Sends a model's tensors to workers 0, 1, …, and raises if one of them does not have them afterwards.
+    """Sends a model's tensors to workers 0, 1, …, and raises if a worker does not have them afterwards.
 
-    ended: returns how a worker's process has ended, or None if it has not, or nothing is known about it.
+    ended: a function of a worker's number. It returns how the worker's process ended, or None if the process still runs
+    or nothing is known about it.
 
     Raises BasculeError: INVALID_ARGUMENT if the model has no tensors; or as Sender does.
     """

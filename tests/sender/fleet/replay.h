@@ -78,7 +78,7 @@ class Replay : public testing::Test, public FleetWorld {
   }
   void release(WorkerId id, const Prepare& served) { say(id, Released{.slot = served.slot, .lease = served.lease}); }
 
-  // begin() brings a version to its announcement, send() to its seal.
+  // begin() starts a send and stops after the version is announced; send() also seals the version.
   Version begin(std::vector<std::string> workers = {}) {
     const std::optional<Grant> grant = ask(std::move(workers));
     if (!grant) ADD_FAILURE() << "there was no slot: " << fleet.slot_allocator().readers();

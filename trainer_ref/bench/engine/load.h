@@ -20,7 +20,7 @@ struct Load {
 
 // Seconds from the first request to the last answer.
 absl::StatusOr<double> time_requests(ref::Engine& engine, const Load& load);
-// The same over HTTP, each request on a separate connection. `url` as "http://127.0.0.1:8000".
+// Measures the same over HTTP, with a separate connection per request. `url` looks like "http://127.0.0.1:8000".
 absl::StatusOr<double> time_http_requests(const std::string& url, const Load& load);
 
 // Tokens of the paused sequences, and tokens that the long prompt's own sequence generates.
