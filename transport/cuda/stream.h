@@ -75,7 +75,7 @@ class UniqueEvent {
   absl::Status alive() const;  // a sticky error if the device was reset since this was made
   // Sets the point after all work enqueued so far on `stream`, which must be a stream of this device. Does not block.
   absl::Status record(Stream stream);
-  // Makes work that is enqueued later on `stream`, of any device, begin after the point. Does not block the host.
+  // Makes later work on `stream`, which may be of any device, wait for the point. Does not block the host.
   absl::Status let_wait(Stream stream) const;
   // Whether the device has passed the point; true if none was recorded. Does not block. Both this and wait() return a
   // sticky error if the device was reset since the event was made.

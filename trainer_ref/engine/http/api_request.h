@@ -42,8 +42,8 @@ struct ApiRequest {
   std::vector<std::string> ignored;  // names of unknown fields
 };
 
-// INVALID_ARGUMENT says which field, what was found and what is expected. NOT_FOUND: the request names another model.
-// `seed` is used if the request has none. Encoding takes time in proportion to the texts.
+// Both encode the texts, in time proportional to their length. `seed` is used if the request has none. INVALID_ARGUMENT
+// names the wrong field, what was found there and what is expected. NOT_FOUND: the request names another model.
 absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
 absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed);
 

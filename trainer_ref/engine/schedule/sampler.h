@@ -8,7 +8,7 @@
 
 namespace bascule::ref {
 
-// Sampling at a lower temperature is greedy: the inverse of the smallest temperatures is infinite, and zero times
+// Below this temperature, sampling is greedy: the inverse of a very small temperature is infinite, and zero times
 // infinity is NaN.
 inline constexpr double kGreedyBelow = 1e-6;
 

@@ -55,8 +55,8 @@ class MetricsPage {
   Evaluated evaluated_;
   std::int64_t last_step_ = 0;
   double seconds_left_ = kNoNumber;
-  // When the last step ended or, before the first has, when the run or the program began: by the steady clock, and by
-  // the wall clock.
+  // When the last step ended, by the steady clock and by the wall clock. Until the first step has ended: when the run
+  // began or, before that, when the program began.
   std::chrono::steady_clock::time_point step_ended_ = std::chrono::steady_clock::now();
   std::chrono::system_clock::time_point step_ended_at_ = std::chrono::system_clock::now();
   // Sums since the program began.
