@@ -108,8 +108,8 @@ class DeviceQueue {
                                bool want_digest) = 0;
   // Copies a whole slot to the window. Blocks, mostly asleep. Returns DEADLINE_EXCEEDED if not all bytes have arrived.
   virtual absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline deadline) = 0;
-  // Returns how many bytes have arrived of the slot that copy_in() is filling: the one whose copy from byte 0 was the
-  // latest. Does not block.
+  // Returns how many bytes have arrived in the slot that copy_in() is filling: the slot to which it last copied byte 0.
+  // Does not block.
   virtual absl::StatusOr<std::uint64_t> arrived() = 0;
 
   // Blocks until the device has done the operation; returns the digest if one was requested. Returns DEADLINE_EXCEEDED

@@ -139,7 +139,10 @@ class Following:
     # ----
 
     def _close(self, patience: float | None) -> None:
-        """patience: seconds to wait for calls of the model; None: for ever. If they take longer, nothing changes."""
+        """Stops following, and closes the receiver once no call of the model is in progress.
+
+        patience: seconds to wait for those calls; None: for ever. If they take longer, the receiver stays open.
+        """
         if not self._closing.acquire(timeout=-1 if patience is None else patience):
             return
         try:

@@ -242,5 +242,5 @@ def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[
 
 
 def tensors_of(model: Any, rename: Callable[[str], str] | None) -> dict[str, Any]:
-    """The present tensors of a module or a mapping, by the names that are sent."""
+    """Returns the present tensors of a module or a mapping, keyed by the names under which they are sent."""
     return {name: owner[key] for name, (owner, key) in renamed(model, rename).items()}

@@ -32,8 +32,8 @@ struct JoinedWeights {
 };
 std::vector<JoinedWeights> joined_weights(const ModelConfig& config);
 
-// Computes in the type of its input, to which weights of another type are cast, with gradients: a trainer's f32 weights
-// multiply bfloat16 activations.
+// Casts its weights to the type of its input, so that a trainer's f32 weights can multiply bfloat16 activations.
+// Gradients flow back through the cast.
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined

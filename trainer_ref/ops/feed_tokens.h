@@ -1,4 +1,4 @@
-// Puts the previous step's drawn tokens where this step reads its own, without waiting for the host.
+// Copies the tokens that the previous step drew to where this step reads its input, without waiting for the host.
 #pragma once
 
 #include <cstdint>
