@@ -38,14 +38,14 @@ class WorkerLine {
   // Makes the core call the worker's receive(), once the worker has got `prepare` for that version.
   virtual void deliver(WorkerId worker, Version version, std::string bytes) = 0;
   virtual void say(WorkerId worker, std::string bytes, std::vector<ProcessFd> descriptors = {}) = 0;
-  virtual void give_up(WorkerId worker, absl::Status why) = 0;  // evicts it; remove() follows
-  virtual void log(std::string line) = 0;                       // for a person
+  virtual void give_up(WorkerId worker, absl::Status why) = 0;  // evicts the worker; remove() follows
+  virtual void log(std::string line) = 0;                       // writes a line for a person to read
   virtual void post(std::function<void()> work) = 0;            // runs on the I/O thread; never after close()
 };
 
 // A version to move.
 struct DeliveryOrder {
-  std::uint64_t number = 0;                                // of this delivery; a sender never reuses it
+  std::uint64_t number = 0;                                // this delivery's number; a sender never reuses one
   Publication publication;                                 // without a digest if the slot is still being written
   std::vector<WorkerId> workers;                           // each has reported that its back slot is free
   const SlotMemory* memory = nullptr;                      // valid until unmake_slot()

@@ -129,7 +129,7 @@ class DeviceMark {
   // Marks the point after all work queued on `stream` so far, without waiting for it. Returns the errors of
   // check_stream().
   virtual absl::Status record(Stream stream) = 0;
-  virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed the point
+  virtual absl::Status wait(Deadline deadline) const = 0;  // blocks until the device has passed the point
 };
 
 // Returns OK if work on `device` can be ordered before and after work on a user's `stream`; INVALID_ARGUMENT if the

@@ -37,7 +37,7 @@ enum class DigestMode {
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
-inline constexpr int kMaxOfferedSlots = 12;  // a message's descriptors, less those for other uses
+inline constexpr int kMaxOfferedSlots = 12;  // the highest slots=N: a message's descriptors, less those for other uses
 
 struct Endpoint {
   std::string scheme;      // "shm"

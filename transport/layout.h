@@ -85,8 +85,8 @@ class Layout {
   absl::Status place();  // one after the other, in the order of tensors_
   absl::Status fuse(std::span<const std::vector<std::string>> lists);
   absl::Status index();
-  std::string_view name(std::uint32_t i) const;    // of tensor i; higher i are aliases
-  const Placement& placed(std::uint32_t i) const;  // the tensor with that name
+  std::string_view name(std::uint32_t i) const;    // the name of tensor i; numbers after the last tensor are aliases
+  const Placement& placed(std::uint32_t i) const;  // the tensor that has this name or alias
   std::optional<std::uint32_t> number_of(std::string_view name,
                                          std::uint32_t guess) const;  // checks `guess` first
 

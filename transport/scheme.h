@@ -68,9 +68,9 @@ struct Offer {
   std::string bytes;
   std::vector<int> descriptors;  // borrowed from the slots; at most kMostOffered
 };
-inline constexpr std::size_t kMostOffered = 14;  // the welcome takes two more
-// Returns how many bytes are written of the version that the slot holds or is getting; 0 over TCP, where the worker
-// cannot know. Any thread.
+inline constexpr std::size_t kMostOffered = 14;  // the welcome carries two more
+// Returns how many bytes are written of the slot's version, which the sender may still be writing; 0 over TCP, where
+// the worker cannot know. Any thread.
 using WrittenSoFar = std::function<std::uint64_t(SlotId)>;
 struct ReceivedOffer {
   std::string bytes;

@@ -26,7 +26,7 @@ struct SchemeOption {
   std::string name;    // "ctas"
   std::string values;  // "N", "off|on"
   std::string help;    // what it does, and the default
-  std::string needs;   // which schemes have it: completes "ctas= needs a scheme …", as "whose bytes …"
+  std::string needs;   // which schemes have it; ends the text "ctas= needs a scheme …", such as "whose bytes …"
   std::function<absl::Status(std::string_view value)> check;  // INVALID_ARGUMENT says what was expected and found
 };
 

@@ -19,10 +19,10 @@ class HostWindow;  // transport/device.h
 struct SlotMemory {
   ProcessFd descriptor;           // what a worker maps
   Mapping mapping;                // the sender's own, writable; none for device memory
-  std::uint64_t bytes = 0;        // of the layout; the mapping may add a file's header and the rest of a page
+  std::uint64_t bytes = 0;        // the layout's size; the mapping may add a file's header and the rest of a page
   std::uint64_t data_offset = 0;  // where the layout's bytes begin in the mapping
   int device = kHost;             // the device whose memory it is, or kHost
-  std::shared_ptr<std::byte> device_memory{};  // on a device: where the sender may write
+  std::shared_ptr<std::byte> device_memory{};  // where the sender may write, if on a device
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
   std::shared_ptr<HostWindow> window{};        // lets a device pack into host memory; destroyed before the mapping
 

@@ -48,9 +48,9 @@ class SlotRing {
   void keep_only(Holder holder,
                  std::span<const SlotId> held);  // drops this holder's leases on all other slots
 
-  // Call it if begin() finds no slot. If every free slot has a holder in `unwilling`, which will not release it by
-  // itself, returns the slot to retire; otherwise returns nullopt. Also returns nullopt while `spares` other slots are
-  // retired and still read.
+  // Call it if begin() finds no slot. Holders in `unwilling` will not release their slots by themselves: if every free
+  // slot has such a holder, returns the slot to retire, otherwise nullopt. Also returns nullopt while `spares` other
+  // slots are retired and still read.
   std::optional<SlotId> retirable(std::span<const Holder> unwilling, int spares) const;
   void retire(SlotId slot);         // the slot must be free
   std::vector<SlotId> take_gone();  // retired slots without leases; the ring forgets them

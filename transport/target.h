@@ -1,5 +1,5 @@
-// For engines that copy: describes how each of the engine's tensors is made from the sender's, from one whole tensor,
-// from a box of one, or from several joined. Elements are cast if the types differ.
+// For engines that copy: describes how each of the engine's tensors is made from the sender's tensors, either from one
+// whole tensor, from a box of one, or from several joined. Elements are cast if the types differ.
 //
 //   the sender's gate_proj [I, H], up_proj [I, H], and the engine's gate_up_proj of rank 1 of 2, [I, H]:
 //

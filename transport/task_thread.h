@@ -30,7 +30,7 @@ class TaskThread {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
-  bool working_ = false, busy_ = false;  // a task runs on the thread, or in run_or_submit()
+  bool working_ = false, busy_ = false;  // a task runs on the thread; a task runs in run_or_submit()
   std::thread thread_;
 };
 

@@ -77,7 +77,7 @@ class TensorSource {
   virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
 };
 
-// A tensor that stays its owner's: a spec, strides and an address.
+// A tensor that stays in its owner's hands, described by a spec, strides and an address.
 struct BorrowedTensor {
   TensorSpec spec;
   std::vector<std::int64_t> strides{};  // elements; empty: contiguous in C order

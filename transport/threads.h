@@ -9,8 +9,8 @@
 
 namespace bascule::inline v0 {
 
-// Returns RESOURCE_EXHAUSTED; the text says what was being started, the system's error, and each limit that is set for
-// this process, by name.
+// Returns RESOURCE_EXHAUSTED. The text names what was being started (`whose`), the system's error, and each limit that
+// is set for this process.
 absl::Status no_threads(std::string_view whose, const std::exception& error);
 
 // Calls `start`, which makes objects that start threads, and returns its Status or StatusOr. If it throws, for lack of

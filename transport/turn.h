@@ -2,14 +2,14 @@
 // turn collects the actions to take, in order. Time is an argument, so a test can replay events without a clock.
 //
 //   std::vector<Action> Machine::on(Event event, Clock::time_point now) {
-//     turn_.begin(event, now, [this](auto& each) { note(each); });  // one for each kind of event
+//     turn_.begin(event, now, [this](auto& each) { note(each); });  // a note() per kind of event
 //     work();                                                       // what follows from it
 //     return turn_.take();
 //   }
 //
 // Fleet has no member turn_; it passes a turn to each of its parts instead.
 //
-// Threads: as the state machine that it belongs to.
+// Threads: the same rules as for the state machine that the turn belongs to.
 #pragma once
 
 #include <utility>

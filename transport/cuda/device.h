@@ -19,7 +19,7 @@ struct Device {
   std::array<std::uint8_t, 16> uuid{};
   std::string name;  // "NVIDIA H200"
   std::uint64_t memory_bytes = 0;
-  int compute_capability = 0;   // 90: 9.0
+  int compute_capability = 0;   // 90 means 9.0
   bool exports_memory = false;  // whether it exports memory as POSIX descriptors, as cuda-ipc needs
 };
 

@@ -90,7 +90,7 @@ class DeviceMapping {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
   std::uint64_t bytes() const { return bytes_; }
-  int device() const { return device_; }  // the one that sees it here
+  int device() const { return device_; }  // the device on which data() is valid
 
  private:
   unsigned long long address_ = 0;  // CUdeviceptr

@@ -35,8 +35,8 @@ class PinnedBuffers {
   static absl::StatusOr<std::shared_ptr<PinnedBuffers>> make(int device);
 
   std::byte* at(std::uint64_t number) const { return memory_.as<std::byte>() + number % kCount * kBytes; }
-  UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // after its last copy
-  void copy(const std::byte* from, std::byte* to, std::uint64_t bytes);          // on all threads
+  UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // recorded after its last copy
+  void copy(const std::byte* from, std::byte* to, std::uint64_t bytes);          // with all threads
   std::uint64_t next = 0;                                                        // the buffer to use next
 
  private:
@@ -55,7 +55,7 @@ struct Pieces {
 
 class CudaWindow final : public HostWindow {
  public:
-  // Makes `buffers` if they are null and the window needs them.
+  // Makes `buffers` if they are null and the window needs them. `place` is as in DeviceQueue::open_window().
   static absl::StatusOr<std::shared_ptr<CudaWindow>> make(int device, std::span<const std::byte> bytes, int place,
                                                           Access access, std::shared_ptr<PinnedBuffers>& buffers);
   ~CudaWindow() override;
@@ -80,9 +80,9 @@ class CudaWindow final : public HostWindow {
   std::uint64_t piece_bytes_ = 0;
   bool reached_ = false;  // the copy engines reach the memory directly
   std::optional<HostRegistration> registration_;
-  std::vector<UniqueEvent> copied_;         // by piece, if registered
-  std::shared_ptr<PinnedBuffers> buffers_;  // if not registered
-  UniqueEvent used_;                        // after the last copy
+  std::vector<UniqueEvent> copied_;         // one event per piece, if registered
+  std::shared_ptr<PinnedBuffers> buffers_;  // null if registered
+  UniqueEvent used_;                        // recorded after the last copy
 };
 
 }  // namespace bascule::inline v0::cuda

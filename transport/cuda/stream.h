@@ -72,7 +72,7 @@ class UniqueEvent {
   CUevent_st* get() const { return event_; }
   int device() const { return life_.device(); }
 
-  absl::Status alive() const;  // a sticky error if the device was reset since this was made
+  absl::Status alive() const;  // returns a sticky error if the device was reset since this event was made
   // Sets the point after all work enqueued so far on `stream`, which must be a stream of this device. Does not block.
   absl::Status record(Stream stream);
   // Makes later work on `stream`, which may be of any device, wait for the point. Does not block the host.

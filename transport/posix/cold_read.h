@@ -23,10 +23,10 @@ inline constexpr std::size_t kColdPiece = std::size_t{512} << 10;  // whole tile
 inline constexpr std::uint64_t kColdAlignment = 4096;  // of offsets, buffers and lengths, as O_DIRECT requires
 
 // Passes [offset, offset + bytes) of the file to `take` in pieces of kColdPiece (the last may be shorter), each once
-// and in any order, with its distance from `offset`, which is a multiple of kColdAlignment. Blocks; one call at a time
-// per descriptor. Returns how it read: "io_uring, O_DIRECT, registered buffers". Returns OUT_OF_RANGE if the file is
-// shorter, and CANCELLED if `stop` was requested before the last piece was begun; it first waits for the pieces under
-// way.
+// and in any order. `at` is the piece's distance from `offset`, and `offset` must be a multiple of kColdAlignment.
+// Blocks; one call at a time per descriptor. Returns how it read: "io_uring, O_DIRECT, registered buffers". Returns
+// OUT_OF_RANGE if the file is shorter, and CANCELLED if `stop` was requested before the last piece was begun; it first
+// waits for the pieces under way.
 absl::StatusOr<std::string> read_cold(int fd, std::uint64_t offset, std::uint64_t bytes,
                                       absl::FunctionRef<void(std::uint64_t at, std::span<const std::byte>)> take,
                                       const std::stop_token& stop = {});

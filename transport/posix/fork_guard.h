@@ -31,7 +31,7 @@ class ForkGuard {
 class ProcessFd {
  public:
   ProcessFd() = default;
-  ProcessFd(UniqueFd fd) { reset(fd.release()); }  // NOLINT(google-explicit-constructor): the same, and safer
+  ProcessFd(UniqueFd fd) { reset(fd.release()); }  // NOLINT(google-explicit-constructor): owns the same, and is safer
   ProcessFd(ProcessFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ProcessFd& operator=(ProcessFd&& other) noexcept;
   ~ProcessFd() { reset(); }

@@ -10,7 +10,7 @@ namespace bascule::inline v0 {
 
 struct Process {
   pid_t pid = 0;
-  std::string name;  // the program's, as ps shows it
+  std::string name;  // the program's name, as ps shows it
 };
 
 // Returns the other processes that have the file of `fd` open, under any name, by rising pid. Reads all of /proc.

@@ -16,7 +16,7 @@ inline constexpr std::size_t kMaxDescriptors = 16;  // per message
 
 struct Transferred {
   std::size_t bytes = 0;
-  int error = 0;                  // errno; EAGAIN: not now
+  int error = 0;                  // errno; EAGAIN if the socket is not ready
   bool descriptors_lost = false;  // more came than kMaxDescriptors, or than this process may open
 };
 

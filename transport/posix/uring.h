@@ -31,8 +31,8 @@ class Uring {
   Uring& operator=(Uring&&) noexcept;
   ~Uring();
 
-  // Asks the system to pin `buffers` for read_registered(). Returns false if it refuses, as the limit on locked memory
-  // may make it do.
+  // Asks the system to pin `buffers` for read_registered(). Returns false if the system refuses, for example because
+  // they exceed its limit on locked memory.
   bool register_buffers(std::span<const iovec> buffers);
 
   // At most `entries` operations may be queued or under way at a time.

@@ -19,12 +19,12 @@ class WriteBehind {
   // The method, for reports: "io_uring", or what replaced it and why.
   const std::string& how() const { return how_; }
 
-  // A file is about to be written from its beginning.
+  // Call it when a file is about to be written from its beginning.
   void begin(int fd);
-  // The file's first `bytes` are written: starts to bring the whole chunks among them to the disk. Does not wait for
-  // the disk.
+  // Call it when the file's first `bytes` are written. Starts to bring the whole chunks among them to the disk, without
+  // waiting for the disk.
   void reached(std::uint64_t bytes);
-  // The whole file is written: blocks until it is on the disk. Returns DEADLINE_EXCEEDED if it is not there yet.
+  // Call it when the whole file is written. Blocks until it is on the disk, or returns DEADLINE_EXCEEDED.
   absl::Status finish(Deadline deadline);
 
  private:
@@ -36,7 +36,7 @@ class WriteBehind {
   std::optional<Uring> ring_;
   std::string how_;
   int fd_ = -1;
-  std::uint64_t file_ = 0;   // counts files: the tag of this one's fsync
+  std::uint64_t file_ = 0;   // the number of this file, which tags its fsync
   std::uint64_t begun_ = 0;  // bytes whose writing to the disk has started
 };
 

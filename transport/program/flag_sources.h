@@ -21,10 +21,10 @@ struct ProgramInfo {
   std::string name = {};                   // "bascule-engine"
   std::string summary = {};                // what it does, in a few lines; --help prints it above the flags
   std::string section = {};                // the name of its object in a config file: "train"
-  std::vector<Companion> companions = {};  // if empty, it shares no config file and reads no environment
+  std::vector<Companion> companions = {};  // if empty, the program shares no config file and reads no environment
 };
 
-// The variable that names a config file.
+// The environment variable that names a config file.
 inline constexpr const char* kConfigVariable = "BASCULE_CONFIG";
 
 // The environment variable of a flag: "BASCULE_MAX_TOKENS" for "max-tokens".

@@ -26,11 +26,11 @@ struct ParsedFlags {
   std::vector<std::string> warnings = {};      // about environment variables that nothing reads
 };
 
-// Sets the flags, in three steps. First come the files of BASCULE_CONFIG and `--config FILE`: each is one JSON object
-// that maps flag names to values, with a list for a flag that takes commas. In it a program's section, an object of
-// flags for that program only, overrides the flags beside it. Then come environment variables, such as
-// BASCULE_MAX_TOKENS for --max-tokens, and last the command line. Returns INVALID_ARGUMENT for a flag that is unknown
-// (the text suggests the nearest known one), ill-typed or without a value, and for words that are not flags.
+// Sets the flags, in three steps. First come the files of BASCULE_CONFIG and `--config FILE`. Each is one JSON object
+// that maps flag names to values; a flag whose values are separated by commas may be given a list. In it a program's
+// section, an object of flags for that program only, overrides the flags beside it. Then come environment variables,
+// such as BASCULE_MAX_TOKENS for --max-tokens, and last the command line. Returns INVALID_ARGUMENT for a flag that is
+// unknown (the text suggests the nearest known one), ill-typed or without a value, and for words that are not flags.
 absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments, const ProgramInfo& program = {});
 
 // Returns every flag with its help and default, in alphabetical order.

@@ -1,4 +1,4 @@
-// Checks CBOR (RFC 8949) before any reader that recurses and allocates gets it.
+// Checks CBOR (RFC 8949) before it reaches any reader that recurses or allocates.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 
 namespace bascule::inline v0 {
 
-// One item within bytes that check_cbor() has accepted; what that checked is not checked again. The bytes must outlive
+// One item within bytes that check_cbor() has accepted; the checks made there are not repeated. The bytes must outlive
 // this object.
 class CborValue {
  public:
@@ -19,13 +19,13 @@ class CborValue {
 
   Kind kind() const { return kind_; }
   bool is_number() const { return kind_ == Kind::kUnsigned || kind_ == Kind::kNegative || kind_ == Kind::kFloat; }
-  std::string shown() const;  // for error texts: the number itself, "text", "array"
+  std::string shown() const;  // for error texts: a number or a bool as it is, otherwise the kind, such as "text"
 
   std::uint64_t number() const { return argument_; }  // kUnsigned
   std::int64_t negative() const { return -1 - static_cast<std::int64_t>(argument_); }
-  double real() const;                            // of any number
+  double real() const;                            // the value of any number
   bool truth() const { return argument_ != 0; }   // kBoolean
-  std::string_view text() const;                  // kText, kBytes: unchanged
+  std::string_view text() const;                  // of kText or kBytes, unchanged
   std::size_t size() const { return argument_; }  // items of an array, pairs of a map
 
   // Where the first item of an array, or the first key of a map, begins. Each further item begins at the end() of the

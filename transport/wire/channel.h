@@ -34,7 +34,7 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::size_t kMaxQueuedBytes = 128u << 20;  // unsent; beyond it the connection is closed
+inline constexpr std::size_t kMaxQueuedBytes = 128u << 20;  // unsent bytes; if there are more, the connection is closed
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
@@ -42,9 +42,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   using OnMessage = std::function<void(Message, std::vector<UniqueFd>)>;
   using OnClosed = std::function<void(absl::Status)>;  // called once; the reason, for a person
 
-  // Make it with std::make_shared. Dropping the last reference closes the channel; pending operations hold none. `tls`
-  // is a session whose handshake is done (transport/wire/tls_handshake.h), or nullopt on a Unix socket. A forked child
-  // has neither the connection nor the unsent messages.
+  // Make it with std::make_shared. Dropping the last reference closes the channel; pending operations hold no
+  // reference. `tls` is a session whose handshake is done (transport/wire/tls_handshake.h), or nullopt on a Unix
+  // socket. A forked child has neither the connection nor the unsent messages.
   explicit Channel(Socket socket, std::optional<TlsSession> tls = std::nullopt);
   ~Channel() { shut(); }
 
@@ -87,15 +87,15 @@ class Channel : public std::enable_shared_from_this<Channel> {
     std::array<std::uint8_t, 4> header{};
     std::shared_ptr<const EncodedMessage> body;
     std::size_t sent = 0;                // bytes of header and body
-    std::vector<ProcessFd> descriptors;  // until the first byte is sent
+    std::vector<ProcessFd> descriptors;  // kept until the first byte is sent
     std::size_t left() const { return header.size() + body->size() - sent; }
   };
 
   void read_on();
   void wait_readable();
   void read_soon();
-  bool read_frames(int most_reads);  // false: there may be more
-  bool read_some();                  // false: nothing now, or closed
+  bool read_frames(int most_reads);  // returns false if there may be more
+  bool read_some();                  // returns false if there is nothing now, or if closed
   std::span<std::uint8_t> read_target();
   void finish_header();
   void finish_frame();
@@ -103,7 +103,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool unsent() const;
   void wait_writable();
   void write_queue();
-  int write_some(Frame& frame, std::span<const int> descriptors);  // 0, or errno
+  int write_some(Frame& frame, std::span<const int> descriptors);  // returns 0 or errno
   void enqueue(Frame frame, std::span<const int> descriptors);
   void peer_gone(int error);
 

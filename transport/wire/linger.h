@@ -12,7 +12,7 @@
 
 namespace bascule::inline v0 {
 
-// Long enough for a live peer, which reads a refusal at once, and short enough not to wait for a stopped one.
+// Long enough for a live peer, which reads a refusal at once, but short, since a stopped peer uses up all of it.
 inline constexpr std::chrono::seconds kLinger{1};
 inline constexpr int kMostLingering = 256;  // or an eighth of the process's descriptor limit, if lower
 

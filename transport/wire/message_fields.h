@@ -25,7 +25,7 @@ struct LayoutParts {
   std::uint64_t bytes = 0;
 };
 
-// Whether no size is negative and all together are fewer than 2^62 bytes.
+// Whether no size is negative, and the tensor takes fewer than 2^62 bytes.
 inline bool has_sane_shape(const TensorSpec& spec) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
   std::uint64_t bytes = size_of(spec.dtype);
@@ -73,7 +73,7 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive("protocol", hello.protocol);
   if (hello.protocol != kProtocol) return;  // another protocol's fields are unknown here
   archive("digest_number", hello.digest_number);
-  if (hello.digest_number != kDigestNumber) return;  // this alone refuses it
+  if (hello.digest_number != kDigestNumber) return;  // a wrong number is enough to refuse it
   archive.constant("byte_order", "little");
   archive("worker", hello.worker);
   archive.require("worker", !hello.worker.empty(), "must not be empty");

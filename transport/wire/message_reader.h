@@ -60,7 +60,7 @@ class MessageReader {
     path_.push_back({.key = key});
     const CborValue* const found = find(key);
     const bool missing = found == nullptr || found->kind() == CborValue::Kind::kNull;
-    if (!missing) visit(CborValue(*found));  // a copy: maps within it move pairs_
+    if (!missing) visit(CborValue(*found));  // a copy, since reading a map inside it moves pairs_
     if (missing && needed) fail("is missing");
     path_.pop_back();
   }

@@ -40,12 +40,12 @@ struct Hello {
   std::uint32_t protocol = kProtocol;
   std::uint32_t digest_number = kDigestNumber;
   std::string worker;
-  std::uint64_t instance = 0;  // random, one per receiver: identifies it when it reconnects
+  std::uint64_t instance = 0;  // random, one per receiver; identifies the receiver when it reconnects
   std::string group;           // empty: none
   std::uint32_t rank = 0, ranks = 1;
   std::int64_t pid = 0;
   std::string host;
-  std::string device;                              // UUID of the device where it reads; empty: the host
+  std::string device;                              // UUID of the device where the worker reads; empty: the host
   Epoch epoch = 0;                                 // of the sender whose version it serves or knows; 0: none
   Version serving = 0;                             // 0: none
   std::vector<HeldSlot> held;                      // leases that it still has
@@ -61,7 +61,7 @@ using EncodedLayout = std::shared_ptr<const std::vector<std::uint8_t>>;
 // sender → worker
 struct Welcome {
   std::uint32_t digest_number = kDigestNumber;
-  std::uint64_t id = 0;  // this membership's
+  std::uint64_t id = 0;  // this membership's number
   Epoch epoch = 0;
   Layout layout;
   EncodedLayout encoded_layout{};  // if set, sent instead of `layout`; null in a received message
@@ -71,7 +71,7 @@ struct Welcome {
 };
 struct Refused {
   std::string why;
-  bool final = false;  // retrying is useless: other tensors, another protocol
+  bool final = false;  // retrying is useless, for example because the tensors or the protocol differ
 };
 struct Prepare {  // writing begins; the worker's lease on the slot starts here
   Version version = 0;
@@ -146,7 +146,7 @@ using Message =
 
 const char* name_of(const Message&);  // "hello"
 
-absl::Status check_compatibility_key(std::string_view compatibility_key);  // INVALID_ARGUMENT: too long, or not UTF-8
+absl::Status check_compatibility_key(std::string_view compatibility_key);  // error if it is too long or not UTF-8
 
 // An encoded message. It can be sent to any number of peers, whose queues share its bytes:
 //
@@ -162,7 +162,7 @@ struct EncodedMessage {
 
 // A message is a CBOR map, with its name under "type". decode() may be given any bytes, and returns INVALID_ARGUMENT if
 // they are malformed, nest deeper than 8, or have an unknown type, a missing or ill-typed key, or a value out of range.
-// It does not decode a tensor list again that `known` has.
+// A tensor list that is in `known` is not decoded again.
 EncodedLayout encode(const Layout& layout);
 std::vector<std::uint8_t> encode(const Message&);
 absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known = nullptr);

@@ -58,16 +58,16 @@ class TlsSession {
   // a person.
   absl::StatusOr<bool> shake_hands();
 
-  // Once open: decrypts into `bytes`. If it reads 0 bytes, feed() more, unless `ended` is true, which means that the
-  // peer ended its stream. Returns INVALID_ARGUMENT if the bytes were altered.
+  // Decrypts into `bytes`, once the session is open. If it reads 0 bytes, feed() more, unless `ended` is true, which
+  // means that the peer ended its stream. Returns INVALID_ARGUMENT if the bytes were altered.
   struct Read {
     std::size_t bytes = 0;
     bool ended = false;
   };
   absl::StatusOr<Read> read(std::span<std::uint8_t> bytes);
 
-  // Once open: encrypts all of `bytes` (at most a TLS record, 16 KiB) into output(). Returns INTERNAL if OpenSSL
-  // failed.
+  // Encrypts all of `bytes` (at most a TLS record, 16 KiB) into output(), once the session is open. Returns INTERNAL if
+  // OpenSSL failed.
   absl::Status write(std::span<const std::uint8_t> bytes);
 
   // Adds close_notify to output(). A peer whose stream ends without it knows that the stream was cut off.
@@ -87,7 +87,7 @@ class TlsSession {
 // The key and OpenSSL's settings, shared by the connections of one endpoint.
 class TlsContext {
  public:
-  // INTERNAL: OpenSSL failed.
+  // Returns INTERNAL if OpenSSL failed.
   static absl::StatusOr<TlsContext> make(Role role, const Token& token, std::string_view scheme);
 
   TlsContext(TlsContext&&) noexcept;
