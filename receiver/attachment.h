@@ -25,7 +25,7 @@ class WeightsBuilder {
  public:
   static std::shared_ptr<const Weights> build(const Layout& layout, const SlotView& slot,
                                               std::vector<TensorView> fused);
-  // The tensors of `targets`, which must outlive it, placed at `addresses`.
+  // Builds the tensors of `targets`, placed at `addresses`. `targets` must outlive the result.
   static std::shared_ptr<const Weights> build(std::span<const TargetTensor> targets,
                                               std::span<std::byte* const> addresses);
 };
@@ -40,26 +40,26 @@ struct ReadPlan {
   // place, and one for the next version.
   std::size_t buffers_kept() const { return copy_plan ? 1 : 2; }
 
-  std::optional<Plan> copy_plan{};  // if it copies
-  Fusion fusion{};                  // if it reads in place
+  std::optional<Plan> copy_plan{};  // set if the engine copies
+  Fusion fusion{};                  // used if the engine reads in place
 };
 
 class Attachment {
  public:
-  // Reaches the slots that the welcome offers. `descriptors` are the scheme's and the control page (last); over TCP
+  // Reaches the slots that the welcome offers. `descriptors` are the scheme's and, last, the control page; over TCP
   // there are none. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> make(const Scheme& scheme, const Endpoint& endpoint,
                                                           Welcome welcome, std::vector<UniqueFd> descriptors,
                                                           ReadPlan read_plan = {});
 
-  // The same after a lost connection: known slots keep their addresses. Prepare thread.
+  // Like make(), but after a lost connection: known slots keep their addresses. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> again(const std::shared_ptr<Attachment>& known, Welcome welcome,
                                                            std::vector<UniqueFd> descriptors);
 
-  // For a version that was found without a sender, and is leased. When its sender comes, again() completes it.
+  // Makes an attachment for a version found without a sender, and leased. When its sender comes, again() completes it.
   static std::shared_ptr<Attachment> found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
                                            ReadPlan read_plan);
-  // Leases a version of this epoch that was found by another transport. UNAVAILABLE: it is gone. Prepare thread.
+  // Leases a version of this epoch that another transport found. Returns UNAVAILABLE if it is gone. Prepare thread.
   absl::Status find_again(const Publication& publication);
 
   // A publication's slot and tensors. Each successful prepare() needs an end_read(). Prepare thread.
@@ -74,9 +74,9 @@ class Attachment {
   // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Errors come only from a
   // device.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
-  void end_read(SlotId slot);  // ends the read of one view; the last returns the slot to the scheme. Prepare thread
-  // Blocks until no device still copies for this attachment, even for calls that ran out of time. DEADLINE_EXCEEDED: a
-  // device still copies. Prepare thread.
+  void end_read(SlotId slot);  // ends one view's read; the last one returns the slot to the scheme. Prepare thread
+  // Blocks until no device still copies for this attachment, even for calls that ran out of time. Returns
+  // DEADLINE_EXCEEDED if a device still copies. Prepare thread.
   absl::Status settle(Deadline deadline);
 
   // Reaches slots that were made after the welcome, or that a new welcome offers; known slots keep their addresses. If
@@ -89,7 +89,7 @@ class Attachment {
   bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
   std::string path() const { return transport_->path(); }                 // prepare thread
   Reception* reception() const { return transport_->reception(); }        // or null. Prepare thread
-  std::optional<int> device_of(SlotId slot) const;  // where the slot lies; nullopt: it is not reached. Prepare thread
+  std::optional<int> device_of(SlotId slot) const;  // where the slot lies; nullopt if it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
@@ -106,14 +106,14 @@ class Attachment {
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
   std::map<SlotId, absl::Status> slots_;  // the offered slots, and whether they could be reached
-  std::map<SlotId, int> prepared_;        // views that are still read
+  std::map<SlotId, int> prepared_;        // how many views of each slot are still read
   struct Tensors {
     std::shared_ptr<const Weights> weights;
-    std::shared_ptr<std::byte> fused;  // copies of the tensors that are not fused in the slot; null: there are none
-    Version fused_version = 0;         // of the copies
+    std::shared_ptr<std::byte> fused;  // copies of the tensors that are not fused in the slot; null if there are none
+    Version fused_version = 0;         // the version that was copied
   };
   absl::Status make_room_to_fuse(const SlotView& view, Tensors& tensors);
-  std::unique_ptr<DeviceQueue> queue_;  // of the slots' device, if it fuses there
+  std::unique_ptr<DeviceQueue> queue_;  // the slots' device's queue, if tensors are fused there
   std::unique_ptr<DevicePlan> fuses_;
   std::map<SlotId, Tensors> tensors_;
 };

@@ -1,5 +1,5 @@
-// Connector: connects to a sender, and hands the connection over once its peer is trusted: on a Unix socket, the peer
-// runs as our user; over TCP, both ends have proved that they know the token (transport/wire/tls.h).
+// Connector: connects to a sender, and hands the connection over once its peer is trusted. On a Unix socket the peer
+// must run as our user; over TCP both ends must have proved that they know the token (transport/wire/tls.h).
 //
 // Threads: the io_context's one thread. Only one connection is under way at a time.
 #pragma once
@@ -26,16 +26,16 @@ namespace bascule::inline v0 {
 
 class Connector {
  public:
-  // The callee must call the channel's start() before it returns.
+  // The handler must call the channel's start() before it returns.
   using OnDone = std::function<void(absl::StatusOr<std::shared_ptr<Channel>>)>;
 
-  // `token`: needed for TCP, and given only for TCP (Token::find).
+  // `token` is needed for TCP, and given only for TCP (Token::find).
   Connector(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token);
 
-  // Tries once, for at most the endpoint's suspect_after, then calls `done`, after an early failure within this call.
-  // UNAVAILABLE: no sender answered in time; only with this error may versions that the folder keeps be served.
-  // PERMISSION_DENIED: the folder or socket is another user's. UNAUTHENTICATED: the tokens or schemes differ. INTERNAL:
-  // OpenSSL cannot do TLS.
+  // Tries once, for at most the endpoint's suspect_after, then calls `done`; after an early failure, from within this
+  // call. `done` gets UNAVAILABLE if no sender answered in time; only after this error may versions that the folder
+  // keeps be served. It gets PERMISSION_DENIED if the folder or socket is another user's, UNAUTHENTICATED if the tokens
+  // or schemes differ, and INTERNAL if OpenSSL cannot do TLS.
   void connect(OnDone done);
   void cancel();  // `done` is no longer called
 

@@ -27,8 +27,8 @@ namespace bascule::inline v0 {
 
 class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
  public:
-  // `slots` reaches the sender's slots. `kept`: how many buffers are made at the start; more are added while more are
-  // read.
+  // `slots` reaches the sender's slots. `kept` is the number of buffers made at the start; more are added while more
+  // are read.
   DeviceCopies(std::unique_ptr<ReceiverTransport> slots, int device, std::size_t kept)
       : slots_(std::move(slots)), device_(device), kept_(kept) {}
 
@@ -52,7 +52,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
     std::uint64_t bytes = 0;
     SlotId of{};
     Version version = 0;           // the version that it holds or that is in flight to it
-    std::uint64_t bytes_done = 0;  // enqueued
+    std::uint64_t bytes_done = 0;  // bytes whose copy is enqueued
     std::optional<Digest> digest{};
     bool in_use = false;
   };
@@ -69,7 +69,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   const std::size_t kept_;
   std::unique_ptr<DeviceQueue> queue_;  // made at first use
   std::list<Buffer> buffers_;
-  Buffer* incoming_ = nullptr;  // the one begun last: its digest is under way
+  Buffer* incoming_ = nullptr;  // the buffer begun last, whose digest is under way
   std::uint32_t next_ = kOwnMemory;
   struct Window {
     const std::byte* of = nullptr;

@@ -22,20 +22,20 @@ class FlipGate {
  public:
   // ---- I/O thread ----
 
-  // The sender decided `local`. Returns the version decided before it that no commit() took, if any.
+  // Call it when the sender has decided `local`. Returns the version decided before it, if no commit() took that one.
   std::optional<LocalVersion> decide(LocalVersion local);
-  // The served slot is about to be written. The engine's thread calls `yielded` from inside commit() and waits there
+  // Call it before the served slot is written. The engine's thread calls `yielded` from inside commit() and waits there
   // until decide(), resume() or poison().
   void ask_to_yield(std::function<void()> yielded);
   void resume();
-  // The served version must not be used: commit() reports it as poisoned until the next flip.
+  // Call it if the served version must not be used: commit() reports it as poisoned until the next flip.
   void poison();
   // Poisons permanently: the gate hands over no further version. Any thread.
   void lose();
 
-  // In a follower: versions that rank 0 may flip to.
+  // In a follower: add and remove versions that rank 0 may flip to.
   void offer(LocalVersion local);
-  bool withdraw(Version version);  // false if it was taken, or not offered
+  bool withdraw(Version version);  // returns false if it was taken, or not offered
 
   // ---- engine's thread ----
 
@@ -47,7 +47,7 @@ class FlipGate {
 
   // In a follower: waits until `deadline` for `version` to be offered, and returns it; lower offered versions go to
   // `dropped`. Returns nullopt if it was not offered in time. `interrupted`, if given, is called every 50 ms, without
-  // the mutex; true ends the wait.
+  // the mutex; if it returns true, the wait ends.
   std::optional<LocalVersion> take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped,
                                    const std::function<bool()>& interrupted = {});
 

@@ -21,7 +21,7 @@ class Fusion {
  public:
   Fusion() = default;  // nothing was requested
 
-  // INVALID_ARGUMENT names the FusedOrder whose parts cannot be joined (Layout::join), or whose name the sender uses.
+  // INVALID_ARGUMENT names a FusedOrder whose parts cannot be joined (Layout::join), or whose name the sender uses.
   static absl::StatusOr<Fusion> make(std::span<const FusedOrder> orders, const Layout& layout);
 
   // The size of one slot's copies; 0 if everything is read in place.
@@ -42,8 +42,8 @@ class Fusion {
     std::uint64_t offset = 0;  // bytes from the beginning of the slot or the memory
   };
   std::vector<Joined> tensors_;
-  Plan plan_;                                // of the copied tensors
-  std::vector<std::uint64_t> copy_offsets_;  // of the plan's targets, from the memory's beginning
+  Plan plan_;                                // the plan of the copied tensors
+  std::vector<std::uint64_t> copy_offsets_;  // where the plan's targets begin, from the memory's beginning
   std::uint64_t memory_bytes_ = 0;
 };
 

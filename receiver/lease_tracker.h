@@ -49,7 +49,7 @@ class LeaseTracker {
   // A version in flight to this worker.
   struct Incoming {
     Publication publication;
-    bool single_copy = false;  // the engine reads its slot, and yields
+    bool single_copy = false;  // the engine reads the same slot, so it must yield
     bool ready = false;        // room was made, or the engine was asked to yield
     bool yielded = false;
     bool prepared = false;
@@ -58,7 +58,7 @@ class LeaseTracker {
   // given_back(number) follows.
   struct Departing {
     std::uint64_t number = 0;
-    LocalVersion local{};            // has no attachment if it was incoming: the prepare thread knows what it reached
+    LocalVersion local{};            // has no attachment if it was incoming; the prepare thread then knows the memory
     bool last_of_attachment = true;  // no other version needs its attachment
   };
   struct Freed {
@@ -77,31 +77,31 @@ class LeaseTracker {
   // Returns what the greeting claims. After this call, messages about leases go over the new connection.
   Claim greet();
   void welcome(Epoch epoch, std::vector<std::uint32_t> slots);
-  // The connection is gone. drop() comes first.
+  // Call it when the connection is gone, after drop().
   void hang_up() { ++connection_; }
-  // The device is lost: held memory stays as it is, leases no longer count, and nothing is released.
+  // Call it when the device is lost: held memory stays as it is, leases no longer count, and nothing is released.
   void lose() { lost_ = true; }
 
   // ---- a version's path ----
 
-  // Returns the held version because of which the epoch, or `version` of it, must be refused; null if there is none.
+  // Returns the held version because of which `epoch`, or `version` of it, must be refused; null if there is none.
   const LocalVersion* against(Epoch epoch, std::optional<Version> version) const;
-  // Begins a lease. drop() comes first. Returns true if the sender's `slots` have changed: all but wanted() may be
+  // Begins a lease; call drop() before it. Returns true if the sender's `slots` have changed: all but wanted() may be
   // unmapped.
   bool prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots);
   Incoming* incoming() { return incoming_ ? &*incoming_ : nullptr; }
   const Incoming* incoming() const { return incoming_ ? &*incoming_ : nullptr; }
-  bool has_room() const;                 // for the incoming version: a set of tensors to copy to
+  bool has_room() const;                 // whether the incoming version has a set of tensors to copy to
   std::vector<Version> offered() const;  // the versions at the gate
   // `local` goes to the gate. If a version with its number was offered before, `replaces` tells whether that older one
   // was still at the gate; if not, the engine has it.
   std::optional<Departing> offer(LocalVersion local, bool replaces);
-  std::optional<Departing> withdrawn(Version version, bool taken);  // from the gate; `taken`: the engine has it
+  std::optional<Departing> withdrawn(Version version, bool taken);  // it left the gate; `taken`: the engine has it
   // The incoming version is now held as offered or decided. If it is neither (passed over, or copied ahead), drop()
   // ends it.
   void arrive() { incoming_.reset(); }
   bool offers(Version version) const;
-  // `local` is decided; `skipped` was at the gate, and the engine did not take it.
+  // Call it when `local` is decided; `skipped` was at the gate, and the engine did not take it.
   std::optional<Departing> decide(LocalVersion local, std::optional<LocalVersion> skipped);
   // The incoming version will not be served. Returns nullopt if there is none.
   std::optional<Departing> drop();
@@ -112,30 +112,30 @@ class LeaseTracker {
 
   // ---- what the engine did ----
 
-  // `late`: its device may still read what it served before.
+  // `late` means that the engine's device may still read what it served before.
   std::optional<Departing> flipped(const LocalVersion& now, bool late);
-  std::optional<Departing> not_flipped(LocalVersion next);      // keeps serving the same version
-  std::optional<Departing> torn(LocalVersion next, bool late);  // serves nothing
-  std::optional<Departing> not_loaded(bool late);               // returns what it served; now it serves nothing
+  std::optional<Departing> not_flipped(LocalVersion next);      // the engine keeps serving the same version
+  std::optional<Departing> torn(LocalVersion next, bool late);  // the engine serves nothing
+  std::optional<Departing> not_loaded(bool late);               // ends what it served; now it serves nothing
   std::optional<Departing> passed_over(LocalVersion offered);
 
   // ---- what the prepare thread did ----
 
   Freed given_back(std::uint64_t number);
-  // For a version that was found without a sender, and is not wanted.
+  // For a version that was found without a sender, but is not wanted.
   static Departing unwanted(LocalVersion found) { return {.number = 0, .local = std::move(found)}; }
 
   // ---- questions ----
 
-  const LocalVersion* serving() const { return find(State::kServing); }  // until the next event
+  const LocalVersion* serving() const { return find(State::kServing); }  // valid until the next event
   Version served() const { return serving() != nullptr ? serving()->version : 0; }
-  bool serves(const LocalVersion& local) const;  // it was given this version again
-  bool holds_nothing() const;                    // to serve, now or later
-  Version newest() const;                        // of the versions that are or may be served
+  bool serves(const LocalVersion& local) const;  // whether the engine already serves this version
+  bool holds_nothing() const;                    // whether there is no version to serve, now or later
+  Version newest() const;                        // the newest version that is or may be served
   std::set<SlotId> wanted() const;               // slots that must stay mapped
   std::vector<HeldSlot> held() const;            // the leases
   std::vector<std::shared_ptr<Attachment>> attachments() const;
-  std::set<int> devices() const;  // that may read served or earlier versions
+  std::set<int> devices() const;  // devices that may read the served version or earlier ones
   std::uint64_t connection() const { return connection_; }
   bool lost() const { return lost_; }
 
@@ -143,14 +143,14 @@ class LeaseTracker {
   enum class State { kServing, kTaken, kDecided, kOffered, kDraining, kDeparting };
   struct Entry {
     State state;
-    LocalVersion local;  // if departing: only version and lease
+    LocalVersion local;  // if departing, only version and lease are set
     std::uint64_t number = 0;
-    std::uint64_t connection = 0;  // over which the sender knows its lease
+    std::uint64_t connection = 0;  // the connection over which the sender knows the lease
   };
   const LocalVersion* find(State state) const;
   void remove_taken(Version version);
   std::optional<LocalVersion> remove_serving();
-  std::optional<Departing> leave(LocalVersion local, bool late = false);  // nullopt: all of it was copied
+  std::optional<Departing> leave(LocalVersion local, bool late = false);  // nullopt if all of it was copied
   Departing begin_departing(LocalVersion local, bool late);
   bool is_leased(SlotId slot) const;
 
@@ -158,8 +158,8 @@ class LeaseTracker {
   std::vector<Entry> entries_;
   std::optional<Incoming> incoming_;
   std::map<SlotId, LeaseNumber> begun_;  // leases that began over this connection and are not released
-  Epoch epoch_ = 0;                      // of the sender that welcomed this worker last
-  std::vector<std::uint32_t> slots_;     // of that sender
+  Epoch epoch_ = 0;                      // the epoch of the sender that welcomed this worker last
+  std::vector<std::uint32_t> slots_;     // that sender's slots
   std::uint64_t connection_ = 0, last_number_ = 0;
   bool in_doubt_ = false;
   bool lost_ = false;

@@ -19,15 +19,15 @@ struct CopyAtFlip {
 };
 
 struct LocalVersion {
-  std::shared_ptr<Attachment> attachment;  // keeps its slot mapped and leased; null once all of it was copied
+  std::shared_ptr<Attachment> attachment;  // keeps the slot mapped and leased; null once the whole version was copied
   Version version = 0;
   SlotId slot{};   // what the engine reads: a slot, a receive buffer or one of its sets of tensors
-  SlotId lease{};  // the sender's slot from which it came; equals `slot` if the engine reads that in place
+  SlotId lease{};  // the sender's slot that the version came from; equals `slot` if the engine reads that in place
   std::shared_ptr<const Weights> weights{};
-  std::shared_ptr<const void> memory{};  // in which the weights lie, unless that is the engine's own
+  std::shared_ptr<const void> memory{};  // the memory in which the weights lie, unless it is the engine's own
   std::shared_ptr<const CopyAtFlip> copy{};
   Clock::time_point decided_at{};
-  int device = kHost;  // of the memory that the engine reads
+  int device = kHost;  // where the memory that the engine reads lies
 
   SlotId source() const { return copy ? copy->view.slot : slot; }  // the slot that the attachment returned for it
 };

@@ -44,8 +44,8 @@ struct ReceiverOptions {
   // which are filled while the sender writes. After a flip, the previous slot is released once the stream has done the
   // work that was queued before the commit(). The stream must belong to the device (else INVALID_ARGUMENT), must
   // outlive the receiver, and must not be capturing into a graph during commit(). Threads that call commit() or destroy
-  // the receiver should have the device current, as LibTorch leaves it; a thread that never chose a device returns to
-  // device 0, and CUDA makes a context there.
+  // the receiver should have made the device current, as LibTorch does; on a thread that never chose a device, these
+  // calls end by returning to device 0, and CUDA makes a context there.
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // threads that copy at the flip (apply=commit), the engine's own included; 0: one per core

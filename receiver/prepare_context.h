@@ -24,22 +24,22 @@ namespace bascule::inline v0 {
 
 // The preparation of one version. The prepare thread fills it; the I/O thread reads it after the answer.
 struct Preparation {
-  std::atomic<bool> over = false;  // any thread: stop copying while the sender writes
-  bool failed = false;             // I/O thread: it failed, and the sender was told
+  std::atomic<bool> over = false;  // any thread may set it, to stop copying while the sender writes
+  bool failed = false;             // I/O thread: the version failed, and the sender was told
   LocalVersion local{};
-  std::optional<SlotView> reached{};  // memory that its attachment returned for it
+  std::optional<SlotView> reached{};  // the memory that the attachment returned for the version
 };
 
 // The set of the engine's own tensors to copy to.
 struct BackSet {
   int set = 0;
-  std::shared_ptr<DeviceMark> left{};  // once passed, the engine's stream no longer reads the set; null: it does not
+  std::shared_ptr<DeviceMark> left{};  // once passed, the engine's stream has left the set; null if it is not in use
 };
 
 class PrepareContext {
  public:
-  // The arguments must outlive it. `endpoint` may change until the first call. `poison` is called with errors of the
-  // engine's stream.
+  // The arguments must outlive this object. `endpoint` may change until the first call. `poison` is called with errors
+  // of the engine's stream.
   PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
                  std::function<void(const absl::Status&)> poison);
 
@@ -51,7 +51,7 @@ class PrepareContext {
 
   // ---- a sender's memory ----
 
-  // `known`: the attachment of the same epoch, if versions of it are held.
+  // `known` is the attachment of the same epoch, if versions of that epoch are held.
   absl::Status reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                      std::shared_ptr<Attachment> known);
   void accept(ReceivedOffer offer);  // for a slot that was made after the welcome
@@ -65,14 +65,14 @@ class PrepareContext {
   // Copies for about 5 ms. Returns true if there is more to come.
   bool copy_behind(const Publication& publication, const Preparation& preparation);
   absl::Status prepare(const Publication& publication, const BackSet& set, Preparation& preparation);
-  // Finds a version above `newer_than` without a sender. CANCELLED: a stop was requested.
+  // Finds a version above `newer_than` without a sender. Returns CANCELLED if a stop was requested.
   absl::StatusOr<std::optional<LocalVersion>> find(Version newer_than,
                                                    std::span<const std::shared_ptr<Attachment>> known,
                                                    const BackSet& set, const std::stop_token& stop);
 
-  // Blocks until the engine's stream has passed the mark, or stop(). Any error except CANCELLED poisons the worker.
+  // Blocks until the engine's stream has passed the mark, or stop(). An error other than CANCELLED poisons the worker.
   absl::Status wait_for(const DeviceMark& mark);
-  // Blocks until no device still works for this object. DEADLINE_EXCEEDED: a device still works.
+  // Blocks until no device still works for this object, or returns DEADLINE_EXCEEDED.
   absl::Status settle(Deadline deadline);
 
  private:
@@ -89,7 +89,7 @@ class PrepareContext {
   Copier* copier_ = nullptr;  // null: the engine reads in place
   Verifier verifier_;
   VersionFinder finder_;
-  std::shared_ptr<Attachment> attachment_;              // of the current connection
+  std::shared_ptr<Attachment> attachment_;              // the current connection's
   std::vector<std::weak_ptr<Attachment>> attachments_;  // of this connection and earlier ones, while they are held
   std::stop_source stop_;
 };

@@ -42,14 +42,14 @@ class Preparer {
   void copy_by(Copier* copier);  // before start()
   void start();
   void stop();  // any thread: ends the current job, or waits for it, and drops the rest
-  // After stop(): blocks until no device still works for this object. DEADLINE_EXCEEDED: a device still works.
+  // After stop(): blocks until no device still works for this object, or returns DEADLINE_EXCEEDED.
   absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
   absl::StatusOr<ReadPlan> take(const Layout& layout) const { return context_.take(layout); }
 
   // ---- a sender's memory ----
 
   struct Reached {
-    std::shared_ptr<Reception> reception;  // null: the scheme's ends exchange no messages
+    std::shared_ptr<Reception> reception;  // null if the scheme's ends exchange no messages
     std::string path;                      // ReceiverTransport::path()
   };
   void reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan, std::shared_ptr<Attachment> known,
@@ -64,20 +64,20 @@ class Preparer {
   void copy_behind(Publication publication, std::shared_ptr<Preparation> preparation);
   void prepare(Publication publication, BackSet set, std::shared_ptr<Preparation> preparation,
                std::function<void(const absl::Status&)> done);
-  // Waits, up to a deadline, until the device has done the work that may read the memory; null: there is none.
+  // Waits, up to a deadline, until the device has done the work that may read the memory; null if there is none.
   using Passed = std::function<absl::Status(Deadline)>;
-  // `preparation`: given for an incoming version. If the device can no longer be asked, `done` is not called.
+  // `preparation` is given for an incoming version. If the wait for the device fails, `done` is not called.
   void give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,
                  std::function<void(std::uint64_t number)> done);
   void let_go(std::shared_ptr<Attachment> attachment);
   void wait_for(std::shared_ptr<DeviceMark> mark,
-                std::function<void()> done);  // any thread; calls `done` once it has passed
+                std::function<void()> done);  // any thread; calls `done` once the mark is passed
 
   // ---- without a sender ----
 
   using Found = absl::StatusOr<std::optional<LocalVersion>>;
-  // Does nothing while another look() is under way. `cut`: the look was cut short, since a sender came with its own
-  // versions.
+  // Does nothing while another look() is under way. `cut` means that the look was cut short, because a sender came with
+  // its own versions.
   void look(Version newer_than, std::vector<std::shared_ptr<Attachment>> known, BackSet set,
             std::function<void(Found, bool cut)> done);
   void cut_look() { look_.request_stop(); }

@@ -36,8 +36,8 @@ struct Flip {
 class Receiver {
  public:
   // Checks its arguments and returns, even if there is no sender. The receiver begins to look for a sender and greets
-  // it at join(), or at the first wait_ready(), take() or commit(). RESOURCE_EXHAUSTED: no thread can be started; the
-  // text names the limits.
+  // it at join(), or at the first wait_ready(), take() or commit(). Returns RESOURCE_EXHAUSTED if no thread can be
+  // started; the text names the limits.
   static absl::StatusOr<Receiver> connect(ReceiverOptions options);
 
   Receiver(Receiver&&) noexcept;
@@ -49,9 +49,9 @@ class Receiver {
   // Apply::kCommit each flip copies the new version into them. With Apply::kBackground a second set is allocated here,
   // and versions go to the two sets in turn, to the second set first; weights(flip.slot) is the set to read. The set
   // that is not served may be written at any time. Call it once, before join() or the first wait_ready(), take() or
-  // commit(); otherwise it returns FAILED_PRECONDITION. INVALID_ARGUMENT names the target, for example if its memory is
-  // not the device's. Whether the targets fit the sender's tensors is known once there is a sender: wait_ready()
-  // reports it.
+  // commit(); otherwise it returns FAILED_PRECONDITION. It returns INVALID_ARGUMENT, naming the target, if for example
+  // the memory is not the device's. Whether the targets fit the sender's tensors is known once there is a sender:
+  // wait_ready() reports it.
   absl::Status register_model(std::vector<TargetTensor> targets, ModelOptions options = {});
 
   // Starts to greet the sender and returns at once, so that the sender's wait_for_workers() sees this worker before its
@@ -62,8 +62,8 @@ class Receiver {
   // worker got. FAILED_PRECONDITION says why the sender refused this worker, for example because their models differ;
   // the receiver keeps looking, since another sender may come.
   absl::Status wait_ready(absl::Duration timeout);
-  // The same for version `least` or a newer one, if a trainer's message names the version to wait for. In a follower,
-  // OK means that commit(least) need not wait.
+  // Like the call above, but for version `least` or a newer one, if a trainer's message names the version to wait for.
+  // In a follower, OK means that commit(least) need not wait.
   absl::Status wait_ready(Version least, absl::Duration timeout);
 
   // Call it at each token boundary. It flips if a version is pending; otherwise it costs one atomic load. After a flip

@@ -34,7 +34,7 @@ class SchemeChannel {
   // Holds messages back until resume(), while the prepare thread reaches another slot. Each pause() needs a resume().
   void pause() { ++pauses_; }
   void resume();
-  // A sender's memory was reached. Null: its scheme exchanges no messages, so any that come are dropped.
+  // Call it once a sender's memory is reached. If null, the scheme exchanges no messages, and any received are dropped.
   void attach(std::shared_ptr<Reception> reception);
   void hear(std::string bytes, std::vector<UniqueFd> descriptors);
   void receive(const Publication& publication, std::string bytes, Deadline deadline);

@@ -36,17 +36,17 @@ namespace bascule::inline v0 {
 class SenderConnection {
  public:
   struct Handlers {
-    std::function<void()> connected;  // to greet
+    std::function<void()> connected;  // called to greet
     std::function<void()> unwelcomed;
     std::function<void(Message, std::vector<UniqueFd>)> heard;
     std::function<void(const absl::Status& why)> alone;          // `why` as from Connector::connect
     std::function<void(const absl::Status& why)> lost;           // the connection is hung up
-    std::function<void(const absl::Status& why)> endpoint_gone;  // once per loss, attached or not
+    std::function<void(const absl::Status& why)> endpoint_gone;  // called once each time it goes, attached or not
     std::function<void()> endpoint_back;
-    std::function<void()> beat;  // with each heartbeat
+    std::function<void()> beat;  // called with each heartbeat
   };
 
-  // `options` and `endpoint` must outlive it; `endpoint` may change until start().
+  // `options` and `endpoint` must outlive this object; `endpoint` may change until start().
   SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
                    std::optional<Token> token, Handlers handlers);
 
@@ -78,7 +78,7 @@ class SenderConnection {
   std::shared_ptr<Channel> channel_;
   State state_ = State::kSearching;
   int tries_ = 0;               // since the last flip: a worker that keeps failing pauses longer
-  bool was_connected_ = false;  // ever
+  bool was_connected_ = false;  // at any time so far
   bool endpoint_gone_ = false;  // its folder or socket was removed, and `endpoint_gone` called
 };
 

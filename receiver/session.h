@@ -56,7 +56,7 @@ enum class AckWhen { kFlipped, kLoaded };
 
 class Session {
  public:
-  // `token`: for TCP.
+  // `token` is given only over TCP.
   Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme, FlipGate& gate);
   ~Session();  // stop(), and ends the leases
 
@@ -138,7 +138,7 @@ class Session {
   bool is_follower() const { return options_.rank > 0; }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void update(const std::function<void(ReceiverStatus&)>& change);
-  void can_serve(Version version);  // posts on the board that it can be served
+  void can_serve(Version version);  // posts on the board that the version can be served
   void acknowledge();
   // Engine's thread: nothing is served any longer. The memory that `drop` returns is given back after `passed`.
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
@@ -150,7 +150,7 @@ class Session {
   const Scheme& scheme_;
   FlipGate& gate_;
   const std::uint64_t instance_;
-  std::unique_ptr<Copier> copier_;  // null: it reads in place
+  std::unique_ptr<Copier> copier_;  // null if the engine reads in place
   StatusBoard board_;
   StreamMarks marks_;  // engine's thread
 

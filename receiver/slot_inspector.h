@@ -2,8 +2,8 @@
 // digest, both at the same moment.
 //
 // The sender's answer and the bytes are read one after the other, while the sender keeps working. So the sender is
-// asked again after a slot was read. The slot's result is valid if the control page still has that version, and a slot
-// in the newly reported state can hold it. Otherwise the slot is read again.
+// asked again after a slot was read. The result is valid if the control page still has the version that was read, and a
+// slot in the newly reported state can hold that version. Otherwise the slot is read again.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -20,7 +20,7 @@ void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, 
 
 class SlotInspector {
  public:
-  // `endpoint` must outlive it.
+  // `endpoint` must outlive this object.
   SlotInspector(const Scheme& scheme, const Endpoint& endpoint) : scheme_(scheme), endpoint_(endpoint) {}
 
   // Takes a new answer, and reads the slots whose earlier result this answer does not confirm. Returns true if it

@@ -18,11 +18,11 @@ class SlotReader {
  public:
   explicit SlotReader(int threads) : pool_(threads) {}
 
-  // Returns the digest of all bytes of the view. Blocks until it is made; DEADLINE_EXCEEDED: a device was too slow.
+  // Returns the digest of all bytes of the view. Blocks; returns DEADLINE_EXCEEDED if a device was too slow.
   absl::StatusOr<Digest> digest(const SlotView& view, Deadline deadline);
 
-  // Blocks until no device still reads for this reader, even for calls that ran out of time. DEADLINE_EXCEEDED: a
-  // device still reads.
+  // Blocks until no device still reads for this reader, even for calls that ran out of time. Returns DEADLINE_EXCEEDED
+  // if a device still reads.
   absl::Status settle(Deadline deadline);
 
   kernels::ThreadPool& pool() { return pool_; }

@@ -17,9 +17,9 @@ struct ObserveOptions {
 
 // Asks the sender, computes the digest of every whole slot with all cores, and asks again, so that a slot's state,
 // version and check belong to the same moment. Without a sender it looks for versions that the scheme keeps at the
-// endpoint. Blocks; each time it asks, it waits for the sender's answer as long as query_status() does. NOT_FOUND: the
-// target is neither an endpoint nor a folder, or its scheme is unknown. INVALID_ARGUMENT: the endpoint is malformed.
-// FAILED_PRECONDITION, UNAVAILABLE, PERMISSION_DENIED, UNAUTHENTICATED: nothing could be observed; the text says why.
+// endpoint. Blocks; each time it asks, it waits for the answer as long as query_status() does. Returns NOT_FOUND if the
+// target is neither an endpoint nor a folder, or its scheme is unknown; INVALID_ARGUMENT if the endpoint is malformed;
+// FAILED_PRECONDITION, UNAVAILABLE, PERMISSION_DENIED or UNAUTHENTICATED, with the reason, if it could observe nothing.
 absl::StatusOr<Observation> observe(const ObserveOptions& options);
 
 }  // namespace bascule::inline v0

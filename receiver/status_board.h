@@ -24,8 +24,8 @@ class StatusBoard {
 
   void update(const std::function<void(Posted&)>& change);
   ReceiverStatus status() const;
-  // Blocks until version `least` or a newer one can be served. FAILED_PRECONDITION: hopeless. `worker` and `place` are
-  // for error texts.
+  // Blocks until version `least` or a newer one can be served. Returns FAILED_PRECONDITION if `hopeless`. `worker` and
+  // `place` are for error texts.
   absl::Status wait_ready(Version least, Deadline deadline, std::string_view worker, std::string_view place);
 
  private:

@@ -17,8 +17,8 @@ struct Answer {
   std::vector<UniqueFd> descriptors;
 };
 
-// Connects, asks, and blocks for the answer. Connecting may take the endpoint's suspect_after, and both together twice
-// that. `token`: for TCP. UNAVAILABLE: no sender is there, or it did not answer in time.
+// Connects, asks, and waits for the answer: to connect, for at most the endpoint's suspect_after; in all, for twice
+// that. `token` is for TCP. Returns UNAVAILABLE if no sender is there, or it did not answer in time.
 absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Token> token);
 
 }  // namespace bascule::inline v0

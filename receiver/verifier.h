@@ -18,18 +18,18 @@ class Verifier {
   // It reads with a quarter of the cores, at most four; meanwhile the engine runs on the others.
   Verifier();
 
-  // Returns OK if there is no control page, or its record of the slot fits the publication. DATA_LOSS: the record has
-  // another version or digest, or too few bytes.
+  // Returns OK if there is no control page, or its record of the slot fits the publication. Returns DATA_LOSS if the
+  // record has another version or digest, or too few bytes.
   absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
   // Returns OK if `view` holds the sealed version. Calls check_record(); then, if `digest_pass`, if the view has a
   // digest, or if there is no control page, also verify_bytes(). DATA_LOSS names slot, version and what differs.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                       bool digest_pass, Deadline deadline);
-  // Compares the sealed digest, if any, with the view's or, if the view has none, with one made of every byte.
+  // Compares the sealed digest, if any, with the view's digest or, if the view has none, with a digest of every byte.
   absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
 
-  // Blocks until no device still reads for this verifier, even for calls that ran out of time. DEADLINE_EXCEEDED: a
-  // device still reads.
+  // Blocks until no device still reads for this verifier, even for calls that ran out of time. Returns
+  // DEADLINE_EXCEEDED if a device still reads.
   absl::Status settle(Deadline deadline) { return reader_.settle(deadline); }
   kernels::ThreadPool& pool() { return reader_.pool(); }
 

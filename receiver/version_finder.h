@@ -26,7 +26,7 @@ class VersionFinder {
   // Returns how the engine takes a layout, or why it cannot.
   using Take = std::function<absl::StatusOr<ReadPlan>(const Layout&)>;
 
-  // `scheme` and `endpoint` must outlive it; `expected`: the tensors that the engine can take; empty: any.
+  // `scheme` and `endpoint` must outlive this object. `expected` are the tensors that the engine can take; empty: any.
   VersionFinder(const Scheme& scheme, const Endpoint& endpoint, std::vector<TensorSpec> expected, Take take,
                 std::function<void(std::string_view)> log)
       : scheme_(scheme),
@@ -42,9 +42,9 @@ class VersionFinder {
   };
   // Returns the newest version above `newer_than` whose digest is right, or nullopt. If an attachment in `known` has
   // the version's epoch, the version is leased through that one, so that a slot keeps one address. Blocks while files
-  // are read; CANCELLED: a `stop` was requested. A version that proved wrong (another digest, other tensors) is not
-  // read again; one that could not be read for another reason (memory, storage) is retried after a pause that doubles
-  // from half a second to half a minute. An error says why the versions that were found cannot be served.
+  // are read; returns CANCELLED if `stop` was requested. A version that proved wrong (another digest, other tensors) is
+  // not read again; one that could not be read for another reason (memory, storage) is retried after a pause that
+  // doubles from half a second to half a minute. An error says why the versions that were found cannot be served.
   absl::StatusOr<std::optional<Found>> find(Version newer_than, std::span<const std::shared_ptr<Attachment>> known,
                                             kernels::ThreadPool& pool, const std::stop_token& stop);
 
