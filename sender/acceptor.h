@@ -40,18 +40,18 @@ inline constexpr std::size_t kMaxNewcomers = 1024;
 
 class Acceptor {
  public:
-  // The callee must call the channel's start() before it returns.
+  // The handler must call the channel's start() before it returns.
   using OnArrival = std::function<void(std::shared_ptr<Channel>, Hello)>;
   using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
-  using OnRefused = std::function<void(const absl::Status&)>;  // why, for a person
+  using OnRefused = std::function<void(const absl::Status&)>;  // the reason, for a person
 
-  // `token`: needed for TCP, and given only for TCP (Token::find).
+  // `token` is needed for TCP, and given only for TCP (Token::find).
   Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
            OnStatusQuery on_status_query, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file, if it is still the one that this acceptor made
 
-  // Blocks while a host's name is looked up. ALREADY_EXISTS: another process listens there. FAILED_PRECONDITION: the
-  // socket's name belongs to another kind of file, which is left alone. INTERNAL: OpenSSL cannot do TLS.
+  // Blocks while a host's name is looked up. Returns ALREADY_EXISTS if another process listens there, INTERNAL if
+  // OpenSSL cannot do TLS, and FAILED_PRECONDITION if another kind of file has the socket's name; it is left alone.
   absl::Status bind();
   void start();
   void close();  // no handler is called any longer
@@ -59,9 +59,9 @@ class Acceptor {
  private:
   using Protocol = boost::asio::generic::stream_protocol;
   struct Newcomer {
-    std::shared_ptr<TlsHandshake> handshake;  // TCP: until the peer is trusted
-    std::shared_ptr<Channel> channel;         // after that
-    bool answered = false;                    // its status query was answered; it stays until it hangs up
+    std::shared_ptr<TlsHandshake> handshake;  // over TCP, until the peer is trusted
+    std::shared_ptr<Channel> channel;         // set once the peer is trusted
+    bool answered = false;                    // its status query was answered; it stays until the peer hangs up
     std::string from;                         // for texts
     boost::asio::steady_timer deadline;
   };
@@ -85,7 +85,7 @@ class Acceptor {
   const OnArrival on_arrival_;
   const OnStatusQuery on_status_query_;
   const OnRefused on_refused_;
-  std::optional<TlsContext> tls_;  // TCP, once bound
+  std::optional<TlsContext> tls_;  // set over TCP, once bound
   boost::asio::basic_socket_acceptor<Protocol> acceptor_;
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, in the order of arrival

@@ -58,31 +58,31 @@ class Coordinator : private WorkerLine {
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
   void register_layout(Layout layout);                     // after this, greetings are compared with it
-  std::vector<std::vector<std::string>> fused_requests();  // of the workers, in the order in which they greeted
+  std::vector<std::vector<std::string>> fused_requests();  // the workers' requests, in the order in which they greeted
   // Call once; workers are welcomed after that. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
 
-  // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks until a slot is free.
+  // Takes a slot for a version for `workers` (names of workers and groups; empty: all); blocks until a slot is free.
   // NOT_FOUND names the unknown workers and lists the known ones. The version's number is in sender.lock when take()
   // returns.
   absl::StatusOr<Grant> take(std::vector<std::string> workers, Deadline deadline);
-  // The granted slot cannot be written after all: returns a new one in its place.
+  // Call it if the granted slot cannot be written after all. Returns a new one in its place.
   Grant replace(const Grant& grant);
-  void give_back(const Grant& grant);  // instead of announce()
-  // Writing begins: tells the workers. `memory`: a new slot's.
+  void give_back(const Grant& grant);  // call it instead of announce()
+  // Tells the workers that writing begins. `memory` is given if the slot is new.
   void announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
   // Single copy: blocks until every reader has yielded. After an error the trainer must not write.
   absl::Status wait_yielded(Version version, Deadline deadline);
-  // Single copy: the trainer gave the loan back, to be published or dropped, so its deadline no longer counts.
-  // DEADLINE_EXCEEDED: the deadline had passed, and the workers were let go; the version can only be abandoned.
+  // Single copy: call it when the trainer gives the loan back, to be published or dropped. Returns DEADLINE_EXCEEDED if
+  // its deadline had passed; the workers were then let go, and the version can only be abandoned.
   absl::Status end_loan(Version version);
-  // The slot is written: deliver, prepare, decide, commit. `deadline` is the decision's.
+  // Call it when the slot is written; delivery, preparation, the decision (before `deadline`) and commits follow.
   void seal(Version version, std::optional<Digest> digest, Deadline deadline);
-  // Instead of seal(). `torn`: a single copy is half written.
+  // Call it instead of seal(). `torn` means that a single copy is half written.
   void abandon(Version version, absl::Status why, bool torn = false);
   // Returns the report of an announced version, or nullopt if it has not settled by the deadline or the wait was
-  // interrupted; it then stays pending. For the first `awake` of that time the thread does not sleep.
+  // interrupted; it then stays pending. For the first `awake` of the wait, the thread does not sleep.
   std::optional<absl::StatusOr<SendReport>> wait_settled(Version version, Deadline deadline, absl::Duration awake);
 
   Epoch epoch() const { return epoch_; }
@@ -91,9 +91,9 @@ class Coordinator : private WorkerLine {
  private:
   struct Connection {
     std::shared_ptr<Channel> channel;
-    std::string name;  // of its worker
+    std::string name;  // the worker's name
     ConnectionKind kind = ConnectionKind::kUnixSocket;
-    bool admitted = false;  // by the scheme
+    bool admitted = false;  // the scheme has admitted it
   };
 
   Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock, std::optional<Token> token,
@@ -161,7 +161,7 @@ class Coordinator : private WorkerLine {
   Delivery* const moves_;  // transport_.delivery(), or null
   const Sink log_, trace_;
   const Interrupted interrupted_;
-  EndpointLock lock_;  // its record(): public thread
+  EndpointLock lock_;  // record() is called on the public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;
   std::atomic<Version> settled_version_ = 0;  // shared_.settled's; written under mutex_, read without it if awake
@@ -181,7 +181,7 @@ class Coordinator : private WorkerLine {
   int control_page_ = -1;
   std::size_t shown_addressable_ = 0;  // as in shared_
   bool shown_in_pieces_ = false;
-  EndpointWatch watch_;    // storage thread, once that has started
+  EndpointWatch watch_;    // used on the storage thread, once that has started
   bool watching_ = false;  // a look at the files is under way
 
   // Shared with the public thread.
@@ -189,10 +189,10 @@ class Coordinator : private WorkerLine {
   std::condition_variable changed_;
   struct Shared {
     std::size_t addressable = 0;  // how many workers can be sent the next version
-    bool in_pieces = false;       // as Fleet::writes_in_pieces()
+    bool in_pieces = false;       // Fleet::writes_in_pieces()
     Version last_version = 0;     // the highest number known to be used
-    std::optional<SlotId> ahead;  // taken for the next version to all, whose send need not wake the I/O thread to ask
-    std::vector<SlotId> dropped;  // for the next grant
+    std::optional<SlotId> ahead;  // taken for the next version to all, so that its send need not wake the I/O thread
+    std::vector<SlotId> dropped;  // to be reported in the next grant
     std::optional<absl::StatusOr<Grant>> granted;
     Version loan_ended = 0;                             // the last version whose loan came back in time
     Version lapsed = 0;                                 // the last version whose loan did not

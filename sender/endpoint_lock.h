@@ -18,15 +18,15 @@ namespace bascule::inline v0 {
 
 class EndpointLock {
  public:
-  // ALREADY_EXISTS names the process that holds the lock. DATA_LOSS: the file is not a valid sender.lock; the text says
-  // what to do.
+  // Returns ALREADY_EXISTS, naming the process that holds the lock, or DATA_LOSS if the file is not a valid
+  // sender.lock; the text says what to do.
   static absl::StatusOr<EndpointLock> take(const std::filesystem::path& file);
 
   Epoch epoch() const { return epoch_; }
   Version last_version() const { return last_version_; }
 
-  // Writes a version down before it is announced, so that no number is used twice. FAILED_PRECONDITION: it is not above
-  // the last one. May wait for the file system.
+  // Writes a version down before it is announced, so that no number is used twice. Returns FAILED_PRECONDITION if it is
+  // not above the last one. May wait for the file system.
   absl::Status record(Version version);
 
  private:

@@ -14,8 +14,8 @@ namespace bascule::inline v0 {
 
 class KnownMemory {
  public:
-  // `views` as for check_memory(); `plan_number` changes with their shapes and strides. Addresses count as known once
-  // all addresses of a call are right.
+  // Returns the errors of check_memory(). `plan_number` changes with the shapes and strides of `views`. Addresses count
+  // as known once all addresses of a call are right.
   absl::Status check(int device, std::span<const TensorView> views, std::uint64_t plan_number);
 
  private:

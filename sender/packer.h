@@ -29,8 +29,8 @@ namespace bascule::inline v0 {
 
 class Packer {
  public:
-  // For tensors on `device` and slots of `scheme`. UNIMPLEMENTED names both and a suitable scheme, or says that this
-  // build has no CUDA. UNAVAILABLE: there is no such device.
+  // Chooses one for tensors on `device` and slots of `scheme`. UNIMPLEMENTED names both and a suitable scheme, or says
+  // that this build has no CUDA. Returns UNAVAILABLE if there is no such device.
   static absl::StatusOr<std::unique_ptr<Packer>> choose(const Scheme& scheme, int device, kernels::ThreadPool& pool);
 
   virtual ~Packer() = default;
@@ -48,7 +48,7 @@ class Packer {
   // Digests a slot that the caller wrote, once the work on `stream` is done. If `want_digest` is false, only waits for
   // that work.
   virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) = 0;
-  // Blocks until the slot is filled; returns the digest, if one was requested. DEADLINE_EXCEEDED: it is not filled yet.
+  // Blocks until the slot is filled, or returns DEADLINE_EXCEEDED. Returns the digest, if one was requested.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
 };
 

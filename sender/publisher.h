@@ -74,7 +74,7 @@ class Publisher {
   absl::Status settle_update();
   absl::Status encode_layout();
   absl::Status open_slots();
-  // `packed`: the packer fills the slot, and reports its progress.
+  // `packed` means that the packer fills the slot, and reports its progress.
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
                                     bool packed);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
@@ -90,15 +90,15 @@ class Publisher {
   Coordinator::Sink log_;  // may be empty
   kernels::ThreadPool pool_;
   std::optional<Registration> registration_;
-  EncodedLayout encoded_layout_;      // of the registration
+  EncodedLayout encoded_layout_;      // the registration's
   std::unique_ptr<SlotStore> slots_;  // opened by the first publication
   std::unique_ptr<Packer> packer_;    // chosen by register_model(); waits for the device before slots are freed
 
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
   // For the version in flight: written by the thread that seals it, then read by the public thread.
-  StageSeconds measured_;   // its wait and pack
-  bool in_pieces_ = false;  // its bytes leave while they are written
+  StageSeconds measured_;   // the version's wait and pack
+  bool in_pieces_ = false;  // the version's bytes leave while they are written
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   struct Published {

@@ -1,4 +1,4 @@
-// Registration: a sender's registered tensors: their source, the layout made from them, and the plan that packs them.
+// Registration: a sender's registered tensors, with their source, the layout made from them, and the plan to pack them.
 #pragma once
 
 #include <map>
@@ -20,13 +20,13 @@ namespace bascule::inline v0 {
 // What a packer needs from a source's tensors; valid until the next call of packing().
 struct Packing {
   std::span<const kernels::Segment> segments;
-  std::span<const std::byte* const> addresses;  // the tensors', by Segment::tensor
+  std::span<const std::byte* const> addresses;  // the tensors' addresses, by Segment::tensor
   std::span<const TensorView> views;            // the tensors themselves, in that order
   std::uint64_t slot_bytes = 0;
-  bool registered = true;         // the registered tensors, not others
+  bool registered = true;         // these are the registered tensors, not others
   std::uint64_t plan_number = 0;  // changes with the segments
   bool in_pieces = false;         // bytes leave while they are packed
-  Stream stream = nullptr;        // writes the tensors, if they lie on a device
+  Stream stream = nullptr;        // the stream that writes the tensors, if they lie on a device
 };
 
 class Registration {
@@ -35,8 +35,8 @@ class Registration {
   // given, floating-point tensors of another type are cast to it.
   static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype);
 
-  // Without registered tensors: versions come from other weights, or from loans that the caller fills. The stream is
-  // the device's default one. INVALID_ARGUMENT names the tensor and the problem.
+  // Makes a registration without tensors: versions come from other weights, or from loans that the caller fills. The
+  // stream is the device's default one. INVALID_ARGUMENT names the tensor and the problem.
   static absl::StatusOr<Registration> of_specs(std::vector<TensorSpec> specs, int device,
                                                std::optional<DType> wire_dtype);
 
@@ -46,23 +46,23 @@ class Registration {
   // Earlier packings become invalid.
   absl::Status fuse(std::span<const std::vector<std::string>> requests);
 
-  int device() const { return device_; }                                   // on which the tensors lie, or kHost
+  int device() const { return device_; }                                   // where the tensors lie: a device, or kHost
   Stream stream() const { return source_ ? source_->stream() : nullptr; }  // as of the last packing()
 
   bool casts() const;  // whether any tensor is sent as another type
 
   // Asks `weights` or, if that is null, the registered source for its tensors. A storage may have moved, and new
-  // strides get a new plan. FAILED_PRECONDITION: there is neither. INVALID_ARGUMENT names the tensor whose name,
-  // type or shape differs from the registered one, or that is no longer tied as it was. `weights` may have another
-  // order, and may omit tied names.
+  // strides get a new plan. Returns FAILED_PRECONDITION if there is neither. INVALID_ARGUMENT names the tensor whose
+  // name, type or shape differs from the registered one, or that is no longer tied as it was. `weights` may have
+  // another order, and may omit tied names.
   absl::StatusOr<Packing> packing(TensorSource* weights = nullptr);
 
-  // Single copy: INVALID_ARGUMENT names two tensors that share bytes, unless they are one storage under two names; a
-  // move would separate them. See check_apart().
+  // Single copy: INVALID_ARGUMENT names two tensors that share bytes, since a move would separate them. Two names of
+  // one storage are fine. See check_apart().
   absl::Status check_apart();
   // Single copy: moves the registered tensors to `places` (by name), which `keeps` keeps alive.
   absl::Status move_into(const std::map<std::string_view, std::byte*>& places, std::shared_ptr<void> keeps);
-  absl::Status check_moved();  // INVALID_ARGUMENT names a tensor that no longer lies there
+  absl::Status check_moved();  // INVALID_ARGUMENT names a tensor that has left its place
 
  private:
   struct Known {  // one tensor as it was registered
@@ -80,10 +80,10 @@ class Registration {
   Layout layout_;
   Plan plan_;
   std::uint64_t plan_number_ = 1, last_plan_number_ = 1;
-  bool plan_is_stale_ = false;         // it belongs to another layout
-  ViewTable planned_;                  // the views from which it was made
-  std::uint64_t edition_ = 0;          // the source's, when its views last matched these
-  std::span<const TensorView> views_;  // the source's, as of the last refresh()
+  bool plan_is_stale_ = false;         // plan_ belongs to another layout
+  ViewTable planned_;                  // the views from which plan_ was made
+  std::uint64_t edition_ = 0;          // the source's edition when its views last matched planned_
+  std::span<const TensorView> views_;  // the source's views, as of the last refresh()
   std::vector<const std::byte*> addresses_;
   Plan other_plan_;  // for weights other than the registered ones
   std::vector<const std::byte*> other_addresses_;

@@ -31,10 +31,10 @@ class WritableSlot;
 
 class Sender {
  public:
-  // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block. ALREADY_EXISTS: another
-  // sender holds the endpoint; the text names its pid. INVALID_ARGUMENT: the endpoint is malformed, or its folder is
-  // used for something else (docs/guide/security.md). PERMISSION_DENIED: another user owns the folder, or others can
-  // enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
+  // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block. Returns ALREADY_EXISTS,
+  // with the pid, if another sender holds the endpoint; INVALID_ARGUMENT if the endpoint is malformed, or its folder is
+  // used for something else (docs/guide/security.md); PERMISSION_DENIED if another user owns the folder, or others can
+  // enter it; and RESOURCE_EXHAUSTED, naming the limits, if no thread can be started.
   static absl::StatusOr<Sender> listen(SenderOptions options);
 
   Sender(Sender&&) noexcept;
@@ -42,9 +42,9 @@ class Sender {
   ~Sender();
 
   // Names the tensors to send; reads no elements yet. Workers that have already greeted are refused if their tensors
-  // differ. INVALID_ARGUMENT: a tensor's name is empty, not UTF-8 or used twice, a dimension is negative, or its memory
-  // is not on the device (the text names the tensor); the stream is of another device; or there are more tensors than a
-  // message to a worker can name (64 MiB of names, types and shapes). FAILED_PRECONDITION: a model is already
+  // differ. Returns INVALID_ARGUMENT, naming the tensor, if a name is empty, not UTF-8 or used twice, a dimension is
+  // negative, or the memory is not on the device; also if the stream is of another device, or a message to a worker
+  // cannot name all tensors (64 MiB of names, types and shapes). Returns FAILED_PRECONDITION if a model is already
   // registered; each model needs its own sender and endpoint.
   //
   // With slots=1 the tensors move into the slot and keep it alive, even after this sender is gone
@@ -54,10 +54,10 @@ class Sender {
   // and names them, unless they are one storage under two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
-  // The same with only names, types and shapes, for a trainer that never has all its tensors whole at the same time
-  // (FSDP, ZeRO-3). The trainer gathers them one by one into the tensors of a loan(), or passes the weights to send().
-  // If a device writes into a loan, wait for that work before publish(), unless the work is on the device's default
-  // stream.
+  // Like the call above, but with only names, types and shapes, for a trainer that never has all its tensors whole at
+  // the same time (FSDP, ZeRO-3). The trainer gathers them one by one into the tensors of a loan(), or passes the
+  // weights to send(). If a device writes into a loan, wait for that work before publish(), unless it is on the
+  // device's default stream.
   absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost);
 
   // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
@@ -66,15 +66,15 @@ class Sender {
 
   // Packs and publishes a version, and returns once every worker serves it or was evicted; report.complete() is true if
   // all serve it. Without workers it returns OK. An error means that no worker flipped; the text names the worker,
-  // version or tensor. DEADLINE_EXCEEDED: no slot was free in time, or the pack or the delivery took too long; or the
-  // send's deadlines passed while this process was stopped. In that last case, which the text states, the next call
-  // waits for this send, and its report lists this send in `updates`.
+  // version or tensor. Returns DEADLINE_EXCEEDED if no slot was free in time, the pack or the delivery took too long,
+  // or the send's deadlines passed while this process was stopped. In that last case, which the text states, the next
+  // call waits for this send, and its report lists this send in `updates`.
   //
-  // `weights`: other tensors to send in place of the registered ones, with the same names, types and shapes, in any
-  // order; null: the registered ones. `worker_ids`: names of workers, or of groups for all their ranks; empty: all. The
-  // other workers keep serving their version. NOT_FOUND: no worker has that name; the text lists the known ones.
-  // INVALID_ARGUMENT: a name is a single rank of a group. FAILED_PRECONDITION: the tensors' stream is being captured
-  // into a graph; nothing was done.
+  // `weights` are other tensors with the same names, types and shapes, in any order, to send in place of the registered
+  // ones; null: the registered ones. `worker_ids` are names of workers, or of groups for all their ranks; empty: all.
+  // The other workers keep serving their version. Returns NOT_FOUND, listing the known workers, if a name is unknown;
+  // INVALID_ARGUMENT if a name is a single rank of a group; and FAILED_PRECONDITION, having done nothing, if the
+  // tensors' stream is being captured into a graph.
   absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights = nullptr,
                                   const std::vector<std::string>& worker_ids = {});
 
@@ -82,8 +82,8 @@ class Sender {
   absl::Status send_async(std::unique_ptr<TensorSource> weights = nullptr,
                           const std::vector<std::string>& worker_ids = {});
 
-  // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: no send is
-  // pending.
+  // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. Returns FAILED_PRECONDITION if no
+  // send is pending.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
 
   // Like send_async(), but needs no wait_async(): the next report has this version's outcome in `updates`. The next

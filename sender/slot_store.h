@@ -28,11 +28,11 @@ namespace bascule::inline v0 {
 
 class SlotStore {
  public:
-  // `endpoint` must outlive it.
+  // `endpoint` must outlive the result.
   static absl::StatusOr<std::unique_ptr<SlotStore>> make(const Scheme& scheme, const Endpoint& endpoint, Epoch epoch);
 
   SenderTransport& transport() { return *transport_; }
-  int control_page() const { return page_.descriptor(); }  // its descriptor
+  int control_page() const { return page_.descriptor(); }  // the control page's descriptor
 
   // Call once: makes the endpoint's slots on `device`, with the final layout. If it fails, no slot is made. `packer`
   // must outlive the last add().
@@ -45,7 +45,7 @@ class SlotStore {
   absl::StatusOr<OfferedSlot> add(SlotId slot);
   void drop(SlotId slot);
 
-  // Writing begins. UNAVAILABLE: a process unknown to the ring reads the slot.
+  // Call it when writing begins. Returns UNAVAILABLE if a process unknown to the ring reads the slot.
   absl::Status begin(SlotId slot, Deadline deadline);
   std::atomic<std::uint64_t>& bytes_done(SlotId slot) { return page_.bytes_done(slot.index); }
   absl::Status seal(const Publication& publication);
@@ -54,10 +54,10 @@ class SlotStore {
 
   // Where each tensor lies in the slot, by each of its names.
   std::map<std::string_view, std::byte*> places(SlotId slot);
-  // The slot was not written and still holds that version: restores its record, which joining workers read.
+  // Call it if the slot was not written and still holds that version. Restores its record, which joining workers read.
   void seal_again(SlotId slot, Version version, const std::optional<Digest>& digest);
-  // The sender ends: after this, readers no longer see what the trainer writes to the single copy. Does nothing without
-  // a single copy, or if it lies in device memory. After an error readers still see what is written.
+  // For the sender's end: readers no longer see what the trainer then writes to the single copy. Does nothing without a
+  // single copy, or if it lies in device memory. After an error readers still see what is written.
   absl::Status part_from_readers();
 
  private:

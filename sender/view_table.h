@@ -20,7 +20,7 @@ class ViewTable {
 
  private:
   struct Entry {
-    std::size_t name_end = 0, shape_end = 0, strides_end = 0;  // where the next entry's begin
+    std::size_t name_end = 0, shape_end = 0, strides_end = 0;  // where the next entry's name, shape and strides begin
     DType dtype = DType::kF32;
   };
   std::vector<Entry> entries_{Entry{}};  // the first one begins at 0

@@ -91,7 +91,7 @@ struct NumberAbove {  // a worker reports this version, so later versions must g
 struct WakeAt {  // replaces an earlier one; answered by Tick
   Clock::time_point at;
 };
-struct KeepAwake {  // while bytes move; a sleeping thread would react late
+struct KeepAwake {  // keeps the thread awake while bytes move, because a sleeping thread would react late
   bool on = false;
 };
 struct Log {

@@ -1,4 +1,4 @@
-// Admissions: how connections become members: greetings, refusals, welcomes.
+// Admissions: turns connections into members; handles greetings, refusals and welcomes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Admissions {
   void note(event::Admitted& admitted, FleetTurn& turn);
   void note(event::Offered& offered, FleetTurn& turn);
 
-  // A message from a worker that waits for its welcome.
+  // Takes a message from a worker that waits for its welcome.
   void hear(Member& member, const Message& message, FleetTurn& turn);
 
   // Why the last worker was refused, for error texts; empty if none was.
@@ -32,9 +32,9 @@ class Admissions {
 
  private:
   absl::Status check_compatibility_key(const Hello& hello) const;
-  // A worker reports that it has `version`, so the next number will be above it. `most`: see Versions::claim().
+  // A worker reports that it has `version`, so the next number will be above it. `most` is as in Versions::claim().
   absl::Status claim(Version version, Version most, FleetTurn& turn);
-  void consider(Member& member, FleetTurn& turn);  // refuses it, welcomes it, or leaves it parked
+  void consider(Member& member, FleetTurn& turn);  // refuses or welcomes the member, or leaves it parked
   void welcome(Member& member, FleetTurn& turn);
   void turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn);  // a connection that is no member
   void refuse(Member& member, const absl::Status& why);                   // a member that is not welcomed
@@ -42,7 +42,7 @@ class Admissions {
   Books& books_;
   Departures& departures_;
   CatchUps& catch_ups_;
-  EncodedLayout encoded_layout_;  // the final one, for every welcome
+  EncodedLayout encoded_layout_;  // the final layout, for every welcome
   std::string last_refusal_;
   Clock::time_point refusal_due_;      // when a refused connection is logged again
   std::uint64_t refusals_unsaid_ = 0;  // refusals since the last logged one

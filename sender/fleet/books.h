@@ -17,13 +17,13 @@
 namespace bascule::inline v0 {
 
 struct FleetRules {
-  Endpoint endpoint;                // its options
+  Endpoint endpoint;                // for its options
   std::string compatibility_key{};  // empty: none
   Epoch epoch = 0;
   Version published = 0;                                       // the last version of earlier runs
   Version used = 0;                                            // the highest number known to be used
-  bool delivers = false, publishes = false, persists = false;  // the scheme's tasks
-  bool delivers_while_written = false;                         // its deliveries begin with the first bytes
+  bool delivers = false, publishes = false, persists = false;  // what the scheme does itself
+  bool delivers_while_written = false;                         // the scheme's deliveries begin with the first bytes
   bool fresh_slots = false;                                    // KeptSlots::fresh_slots()
 };
 
@@ -42,8 +42,8 @@ struct Books {
 
   // Sends a message to the workers in `to` that are still members.
   void say(std::vector<WorkerId> to, Message message, FleetTurn& turn) const;
-  // Leases the slot to workers and tells them. Workers that know the slot get one message; the others also get an
-  // offer.
+  // Leases the slot to workers and tells them. Workers that know the slot all get one message; each of the others also
+  // gets an offer.
   void tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn);
   void wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn);
   // Extends the deadline for a step that begins only now, because it had to wait for other workers.

@@ -17,12 +17,12 @@ class CatchUps {
 
   void look_at(WorkerId id) { waiting_.insert(id); }
   void look_at_all();              // all workers that are due a newer version
-  std::optional<WorkerId> next();  // takes it off the list
+  std::optional<WorkerId> next();  // takes one off the list
 
   // ---- their versions ----
 
-  void begin(Member& member, FleetTurn& turn);                // if it needs one now, with the ranks of its group
-  void end(const InFlightVersion& version, FleetTurn& turn);  // the version settled, was aborted or has no worker left
+  void begin(Member& member, FleetTurn& turn);                // if the member needs one now; includes its group's ranks
+  void end(const InFlightVersion& version, FleetTurn& turn);  // `version` settled, was aborted or has no worker left
   // Gives up catch-ups that only hold an older version's slot, because their workers have no room for it yet. Their
   // workers get the newest version instead.
   void give_up_idle(FleetTurn& turn);

@@ -22,9 +22,9 @@ class Departures {
 
   // Does nothing for a member that is already departing or gone.
   void evict(WorkerId id, const absl::Status& why);
-  // Ends a member that was not welcomed. `final`: the worker is told that trying again is useless.
+  // Ends a member that was not welcomed. With `final`, the worker is told that trying again is useless.
   void refuse(Member& member, const absl::Status& why, bool final);
-  // Evicts it, and records it as poisoned until it serves again. `final`: it has lost its device.
+  // Evicts the member, and records it as poisoned until it serves again. `final` means that it has lost its device.
   void poison(Member& member, std::string_view why, bool final);
   // Ends all departing members. Call it before any version continues: a group must not be told to flip without its lost
   // rank.

@@ -17,13 +17,13 @@ namespace bascule::inline v0 {
 
 using Ticket = std::uint64_t;  // identifies one version in flight; never reused by a sender
 
-// A slot for the public thread to write, and the number of the version that it will be.
+// A slot for the public thread to write, and the number of the version that it will hold.
 struct Grant {
   Version version = 0;  // set by the public thread
   SlotId slot;
   bool is_new = false;            // it has no memory yet
   bool in_pieces = false;         // bytes are sent while it is written; not for a loan: its writer reports no progress
-  std::string spare_for{};        // it is new because these still read: "a (slot 0)"
+  std::string spare_for{};        // the readers because of which a new slot was made: "a (slot 0)"
   std::vector<SlotId> dropped{};  // left the ring since the last grant; they have no readers
   std::vector<std::string> to{};  // the requested names; empty: all
 };
@@ -81,7 +81,7 @@ struct Announced {  // writing begins
 struct SlotSealed {  // the last byte is written
   Version version = 0;
   std::optional<Digest> digest;
-  Clock::time_point deadline;  // the decision's
+  Clock::time_point deadline;  // the decision's deadline
 };
 struct Abandoned {  // comes instead of SlotSealed
   Version version = 0;
@@ -114,7 +114,7 @@ struct Persisted {
 };
 struct LoanEnded {
   Version version = 0;
-  bool in_time = false;  // the public thread had given it back
+  bool in_time = false;  // the public thread had already given the loan back
 };
 struct AllRead {};
 

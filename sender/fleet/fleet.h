@@ -52,7 +52,7 @@ class Fleet {
   const std::string& missing() const { return missing_; }        // which of the endpoint's files was removed
   std::vector<std::vector<std::string>> fused_requests() const;  // of the connected workers, in the order of arrival
   bool writes_in_pieces() const { return books_.writes_in_pieces(); }
-  // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
+  // `untouched` is the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
 
  private:
@@ -64,7 +64,7 @@ class Fleet {
   void hear(Member& member, const Loading& loading, FleetTurn& turn);
   void hear(Member& member, const Ack& ack, FleetTurn& turn);
   void hear(Member& member, const Released& released, FleetTurn& turn);
-  void crossed(const Member& member, SlotId slot);  // its `released` crossed a prepare
+  void crossed(const Member& member, SlotId slot);  // the member's `released` crossed a prepare
   // Returns the version that a message is about, which may then continue; null if the message is not about the version
   // that the worker is being sent.
   InFlightVersion* version_of(const Member& member, Version version, FleetTurn& turn);
@@ -77,7 +77,7 @@ class Fleet {
   void note(event::EndpointMissing& missing, FleetTurn& turn);
   template <typename Which>
   void hand_out(Which& event, FleetTurn& turn);
-  void work(FleetTurn& turn);  // until no consequence is left
+  void work(FleetTurn& turn);  // handles consequences until none is left
 
   Books books_;
   CatchUps catch_ups_{books_};

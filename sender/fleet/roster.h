@@ -26,7 +26,7 @@ struct Member {
   WorkerId id = 0;
   Hello hello;
   ConnectionKind connection_kind = ConnectionKind::kUnixSocket;
-  Version serving = 0;                          // of this epoch, as its hello and then its acks report
+  Version serving = 0;                          // its version of this epoch, as its hello and then its acks report
   Version before = 0;                           // its version of another epoch: it may only be sent higher numbers
   Version may_claim = 0;                        // the highest version that it may claim to have
   bool owed = true;                             // it is due the newest version: no send left it out
@@ -34,7 +34,7 @@ struct Member {
   int failures = 0;                             // versions in a row that it could not prepare
   std::optional<SlotId> releasing;              // the slot of an aborted version, until the worker releases it
   std::set<std::uint32_t> knows;                // slots that it was offered, by index
-  std::map<std::uint32_t, LeaseNumber> leases;  // begun over its connection, by slot index
+  std::map<std::uint32_t, LeaseNumber> leases;  // leases begun over its connection, by slot index
 
   const std::string& name() const { return hello.worker; }
   const std::string& group() const { return hello.group; }
@@ -42,14 +42,14 @@ struct Member {
   // used, so that no peer on another host can end a lease of this host.
   Holder holder() const { return connection_kind == ConnectionKind::kTcp ? id : hello.instance; }
   bool says_it_holds(SlotId slot) const;
-  LeaseNumber lease_on(SlotId slot) const;  // 0: claimed in its greeting, or none
+  LeaseNumber lease_on(SlotId slot) const;  // 0 if it was claimed in the greeting, or there is none
 
   // Only Roster changes these, since it counts them.
   State state() const { return state_; }
   std::optional<Ticket> catch_up() const { return catch_up_; }  // shared by the ranks of a group
   bool copies_behind() const { return copies_behind_; }         // copies behind the writer, by its last report
   bool welcomed() const { return state_ == State::kWelcomed; }
-  // Whether the next version can be addressed to it.
+  // Whether the next version can be addressed to this worker.
   bool addressable() const { return state_ != State::kParked && !catch_up_; }
 
  private:
@@ -87,10 +87,10 @@ class Roster {
   const std::map<WorkerId, Member>& members() const { return members_; }  // in the order of arrival
   std::map<WorkerId, Member>& members() { return members_; }
 
-  // Returns the welcomed members that `names` denote; all of them if `names` is empty. NOT_FOUND: no worker or group
-  // has the name. INVALID_ARGUMENT: a single rank of a group.
+  // Returns the welcomed members that `names` denote; all of them if `names` is empty. Returns NOT_FOUND if no worker
+  // or group has one of the names, and INVALID_ARGUMENT if a name is a single rank of a group.
   absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
-  // The same after a grant, but omits members that left meanwhile.
+  // Like addressed(), but for use after a grant: omits members that have left since.
   std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
 
   std::size_t addressable() const { return addressable_; }

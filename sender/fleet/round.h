@@ -46,14 +46,14 @@ class Round {
     bool delivers = false;     // the scheme moves the bytes
     bool behind = false;       // delivery begins while the bytes are written
     bool each = false;         // a worker, or a group, flips as soon as it is prepared
-    bool persists = false;     // it settles only once it is also on the disk
+    bool persists = false;     // the version settles only once it is also on the disk
   };
 
   Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules);
 
   // Events. An event changes nothing if it comes too early or twice, or if its worker is not (or no longer) in the
   // round.
-  void join(WorkerIdentity worker);  // while it is written
+  void join(WorkerIdentity worker);  // while the version is written
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
   void delivered(const absl::Status& status);
@@ -70,7 +70,7 @@ class Round {
   // Returns what is due now, if anything, and advances the phase. After each event, call it until it returns kNone: it
   // also records when a phase began.
   Action next(Clock::time_point now);
-  // With kDecided: the workers that must be told now.
+  // After kDecided: the workers that must be told now.
   const std::vector<WorkerId>& to_tell() const { return to_tell_; }
 
   Phase phase() const { return phase_; }
@@ -80,8 +80,8 @@ class Round {
   std::vector<WorkerId> remaining() const;  // not lost
   bool has(WorkerId worker) const;          // one of remaining()
   bool deserted() const { return lost_ == workers_.size(); }
-  std::vector<WorkerId> failed() const;  // with each: not lost, but will not flip
-  bool was_told(WorkerId worker) const;  // about the decision
+  std::vector<WorkerId> failed() const;  // with `each`: workers that are not lost, but will not flip
+  bool was_told(WorkerId worker) const;  // whether it was told of the decision
   // The workers that keep the current phase from ending, except those that still have time to load.
   std::vector<WorkerId> late(Clock::time_point now = Clock::time_point::max()) const;
   bool is_loading(WorkerId worker) const;
@@ -93,7 +93,7 @@ class Round {
   const absl::Status& persist_status() const { return persist_status_; }
   // Seconds between entering one phase and entering another; 0 if either was not reached.
   double seconds(Phase from, Phase to) const;
-  double persist_seconds() const;  // from the decision
+  double persist_seconds() const;  // since the decision
 
  private:
   struct Worker {
@@ -107,9 +107,9 @@ class Round {
   };
   struct Group {
     std::vector<std::size_t> ranks;  // in workers_
-    std::size_t unprepared = 0;      // without lost ranks
+    std::size_t unprepared = 0;      // not counting lost ranks
   };
-  Worker* find(WorkerId id);  // null if it is lost
+  Worker* find(WorkerId id);  // null if the worker is lost
   const Worker* find(WorkerId id) const;
   std::size_t group_of(const WorkerIdentity& who);
   bool enough_prepared() const;
@@ -127,9 +127,9 @@ class Round {
   Rules rules_;
   std::vector<Worker> workers_;                         // in the order they joined
   std::unordered_map<WorkerId, std::size_t> places_;    // in workers_
-  std::vector<Group> groups_;                           // one per worker without a group
+  std::vector<Group> groups_;                           // a worker without a group has its own
   std::unordered_map<std::string, std::size_t> named_;  // in groups_
-  std::size_t unready_ = 0, unprepared_ = 0;            // without lost workers
+  std::size_t unready_ = 0, unprepared_ = 0;            // not counting lost workers
   std::size_t undone_ = 0, lost_ = 0, out_ = 0;         // out: lost or failed
   std::vector<std::size_t> flippable_;                  // prepared with their groups, not told yet; in workers_
   Phase phase_ = Phase::kWriting;

@@ -18,7 +18,7 @@ class SingleCopy {
  public:
   explicit SingleCopy(Books& books) : books_(books) {}
 
-  std::optional<Grant> take();  // the slot, if every reader takes part in the loan
+  std::optional<Grant> take();  // returns the slot, if every reader takes part in the loan
   // Lets the public thread write once every worker has yielded and no other holder is left.
   void let_write(InFlightVersion& sent, FleetTurn& turn);
   // Ends a loan whose deadline has passed at `at`: it was kept too long, or a reader did not yield.
@@ -33,7 +33,7 @@ class SingleCopy {
   void ask_those_that_came_back(InFlightVersion& sent, FleetTurn& turn);
 
   Books& books_;
-  Version came_back_ = 0;  // the version whose loan came back in time: it will be sealed or abandoned
+  Version came_back_ = 0;  // the version whose loan came back in time, and which will be sealed or abandoned
 };
 
 }  // namespace bascule::inline v0

@@ -39,12 +39,12 @@ class SlotAllocator {
   // Takes a free slot for the next version to all; the public thread can then write it without asking. Returns nullopt
   // if a slot would have to be made, with a single copy, or if a slot is already granted.
   std::optional<SlotId> take_ahead();
-  // For the waiting public thread: returns the slot that was taken ahead, a free one, or a spare one. `unwilling`:
-  // holders that will not release by themselves.
+  // For the waiting public thread: returns the slot that was taken ahead, a free one, or a spare one. `unwilling` are
+  // the holders that will not release a slot by themselves.
   std::optional<Grant> take(std::span<const Holder> unwilling);
-  // Single copy: the one slot, if all its holders are in `yielding`.
+  // For a single copy: returns the one slot, if all its holders are in `yielding`.
   std::optional<Grant> take_single_copy(std::span<const Holder> yielding);
-  Grant replace(Grant grant);  // with a new slot
+  Grant replace(Grant grant);  // returns it with a new slot
   void give_back(const Grant& grant);
   void announce(const Grant& grant, const std::optional<OfferedSlot>& memory);
   // Returns, and forgets, slots that left the ring and have no readers.
@@ -59,8 +59,8 @@ class SlotAllocator {
   void lease(SlotId slot, Holder holder) { ring_.lease(slot, holder); }
   void release(SlotId slot, Holder holder) { ring_.release(slot, holder); }
   void end_leases(Holder holder);
-  void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // it is welcomed, and holds only these
-  void left(Holder holder);                                          // its membership ended: its leases continue
+  void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // the holder is welcomed, and holds only these
+  void left(Holder holder);                                          // its membership ended; its leases continue
   const std::set<Holder>& left_behind() const { return left_; }      // holders that are not members
   bool holds(SlotId slot, Holder holder) const { return ring_.holds(slot, holder); }
   std::vector<Holder> holders_of(SlotId slot) const { return ring_.holders_of(slot); }
@@ -68,7 +68,7 @@ class SlotAllocator {
 
   // ---- state ----
 
-  std::optional<Publication> newest() const;  // published
+  std::optional<Publication> newest() const;  // the newest published version
   std::vector<SlotId> slots() const { return ring_.slots(); }
   std::vector<OfferedSlot> offered() const;  // the members of slots() that have memory
   const OfferedSlot& memory(SlotId slot) const { return memory_.at(slot.index); }
@@ -83,7 +83,7 @@ class SlotAllocator {
 
   std::string readers() const { return readers_on(all()); }  // who keeps slots from being written: "a (slot 0), …"
   std::optional<int> spares_used() const;                    // nullopt unless all spares are used
-  std::string take_warning() { return std::exchange(warning_, {}); }  // that the announced slot is a spare
+  std::string take_warning() { return std::exchange(warning_, {}); }  // the warning that the announced slot is a spare
 
  private:
   std::string readers_on(const std::vector<SlotId>& slots) const;
@@ -98,7 +98,7 @@ class SlotAllocator {
   std::map<std::uint32_t, std::optional<Digest>> digests_;  // of published slots, by index
   std::set<Holder> left_;
   bool granted_ = false;         // a slot is granted, perhaps ahead, and its version is not announced yet
-  std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it took it
+  std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it uses it
   std::string spare_;            // the current grant's warning
   std::string warning_;
 };

@@ -20,11 +20,11 @@ struct InFlightVersion {
   Round round;
   Clock::time_point until;           // deadline of its current wait; max(): it waits for the public thread
   bool is_catch_up = false;          // false: the public thread sends it
-  std::set<WorkerId> leased{};       // catch-up: workers whose lease began with it; others keep theirs if it fails
-  std::vector<std::string> names{};  // public thread's: the requested workers; empty: all
-  std::set<WorkerId> owed{};         // public thread's: the workers it is for, in the round or not
+  std::set<WorkerId> leased{};       // of a catch-up: workers whose lease began with it; others keep theirs if it fails
+  std::vector<std::string> names{};  // of a send: the names that were requested; empty: all
+  std::set<WorkerId> owed{};         // of a send: the workers it is for, in the round or not
   bool written = false;              // the public thread has the slot
-  bool moving = false;               // the scheme has it
+  bool moving = false;               // the scheme is moving its bytes
   bool torn = false;                 // an abort leaves a single copy half written
 
   const Publication& publication() const { return round.publication(); }
@@ -33,7 +33,7 @@ struct InFlightVersion {
 
 class Versions {
  public:
-  // `published`: the last one of earlier runs; `used`: the highest number known to be used.
+  // `published` is the last version of earlier runs, and `used` the highest number known to be used.
   Versions(Version published, Version used) : published_(published), used_(used) {}
 
   InFlightVersion& begin(Round round, Clock::time_point until, bool is_catch_up);
@@ -53,7 +53,7 @@ class Versions {
   void woken() { wakes_at_.reset(); }
   std::vector<Ticket> due(Clock::time_point now) const;
   std::optional<Clock::time_point> wake_behind(
-      Clock::time_point now);  // for the next deadline, once the passed ones are judged
+      Clock::time_point now);  // when to wake for the next deadline, once the passed ones are judged
 
   // ---- deliveries under way, including versions that were given up ----
 
@@ -62,7 +62,7 @@ class Versions {
   bool is_delivery(Holder holder) const { return delivers(~holder); }
   bool delivers(Ticket ticket) const { return delivered_from_.contains(ticket); }
   void begin_delivery(Ticket ticket, SlotId slot) { delivered_from_[ticket] = slot; }
-  std::optional<SlotId> end_delivery(Ticket ticket);  // nullopt: no delivery of it was under way
+  std::optional<SlotId> end_delivery(Ticket ticket);  // nullopt if it had no delivery under way
 
   // ---- numbers ----
 
@@ -73,8 +73,8 @@ class Versions {
   // The highest version that one greeting may claim, for however many slots. Higher claims are refused: no sender can
   // have come that far, and the numbers must not run out.
   Version most_claimed() const;
-  // A worker reports that it has `version`, so the next number will be above it. INVALID_ARGUMENT: `version` is above
-  // `most` and not known.
+  // A worker reports that it has `version`, so the next number will be above it. Returns INVALID_ARGUMENT if `version`
+  // is above `most` and not known.
   absl::Status claim(Version version, Version most);
 
  private:
