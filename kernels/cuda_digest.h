@@ -68,7 +68,7 @@ class DigestCell {
  private:
   DeviceMemory totals_;
   PinnedMemory sums_;
-  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // also for new memory
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // also the value for new memory
   std::uint64_t bytes_ = 0, missing_tiles_ = kUnknown;          // of the last target
 };
 

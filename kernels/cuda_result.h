@@ -18,7 +18,7 @@ struct [[nodiscard]] CudaResult {
   const char* call = "";  // as in the source; a static string
   const char* file = "";  // without folders
   int line = 0;
-  std::uint64_t bytes = 0;  // of memory, if the call requested some
+  std::uint64_t bytes = 0;  // how much memory the call requested, if any
   bool ok() const { return code == 0; }
 };
 

@@ -66,7 +66,7 @@ class DeviceTable {
   DeviceMemory memory_, addresses_;
   PinnedMemory sets_;  // kAddressSets times tensors_
   std::array<Event, kAddressSets> copied_;
-  std::size_t set_ = 0;  // the last one used
+  std::size_t set_ = 0;  // the set used last
   bool has_addresses_ = false;
   TableView view_;
 };

@@ -13,7 +13,7 @@
 namespace bascule::inline v0::kernels::cuda {
 
 inline constexpr std::uint32_t kThreads = 512;
-inline constexpr std::uint32_t kStepWords = 64;  // of a page, by 32 lanes: 16 bytes, two words, each
+inline constexpr std::uint32_t kStepWords = 64;  // of a page: 32 lanes take two words, 16 bytes, each
 inline constexpr std::uint32_t kSteps = kPageWords / kStepWords;
 static_assert(kThreads / 32 == kTilePages && kKeyShift == kStepWords);
 
@@ -92,8 +92,8 @@ class ThreadSums {
     add_products(sums_[1], words);
   }
 
-  // After the last step: returns the hash of the warp's page in its first lane, and zeros in the others and for a page
-  // past the slot's end. All lanes call it.
+  // Call it after the last step. Returns the hash of the warp's page in its first lane, and zeros in the other lanes
+  // and for a page past the slot's end. All lanes call it.
   __device__ Digest page_hash(std::uint64_t tile, std::uint64_t bytes) {
     for (std::uint64_t& sum : sums_)
       for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);

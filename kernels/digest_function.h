@@ -58,7 +58,7 @@ struct DigestKeys {
 };
 inline constexpr DigestKeys kDigestKeys{};
 
-// (lo + a) * (hi + b): both sums mod 2^32, the product in full.
+// (low half + a) * (high half + b), for the halves a and b of `key`: both sums mod 2^32, the product in full.
 constexpr std::uint64_t keyed_product(std::uint64_t word, std::uint64_t key) {
   const auto low = static_cast<std::uint32_t>(word + key);
   const auto high = static_cast<std::uint32_t>((word >> 32) + (key >> 32));

@@ -56,7 +56,7 @@ class OrderedWork {
   std::mutex mutex_;
   std::uint64_t next_ = 0;
   std::uint64_t stored_ = 0;
-  std::array<std::uint64_t, kMaxHands> begun_;  // where each hand's piece begins; bytes_: none
+  std::array<std::uint64_t, kMaxHands> begun_;  // where each hand's piece begins; bytes_ without one
 };
 
 // Packs or unpacks a slot: each thread calls make_worker() for a worker, which then takes pieces. Returns the digest if
@@ -67,7 +67,7 @@ std::optional<Digest> in_pieces(std::uint64_t slot_bytes, bool want_digest, Thre
   const std::size_t hands = std::min(static_cast<std::size_t>(pool.threads()), OrderedWork::kMaxHands);
   OrderedWork work(slot_bytes, piece_bytes_of(slot_bytes, pool.threads()), hands, bytes_done);
   SharedTotal shared;
-  // At most as many hands as pieces: waking a thread costs more than a small slot.
+  // At most as many hands as pieces, because waking a thread costs more than the work on a small slot.
   pool.run(std::min(hands, work.pieces()), [&](std::size_t hand) {
     auto worker = make_worker();
     while (const std::optional<OrderedWork::Piece> piece = work.next(hand)) worker.take(*piece);

@@ -18,9 +18,9 @@ using TileWriter = void (*)(const std::byte* source, std::byte* tile, std::size_
 inline constexpr std::size_t kLineBytes = 64;
 
 struct Processor {
-  RunCast (*run_cast)(DType from, DType to);        // null if from == to, or without can_cast()
+  RunCast (*run_cast)(DType from, DType to);        // null if from == to, or if pack lacks the cast
   PageSums (*page_sums)(const std::byte* page);     // of a whole page, at any alignment
-  TileWriter (*tile_writer)(DType from, DType to);  // null if there is none: cast first, then copy
+  TileWriter (*tile_writer)(DType from, DType to);  // null if there is none; cast first, then copy
   void (*flush)();                                  // orders the stores of TileWriters before later ones
 };
 

@@ -9,7 +9,7 @@
 
 namespace bascule::inline v0::kernels {
 
-inline constexpr std::size_t kMaxRank = 6;  // after merging neighbouring dimensions that lie in one run
+inline constexpr std::size_t kMaxRank = 6;  // dimensions left after merging neighbours that lie in one run
 
 // `elements` elements of one tensor, and where they lie in the slot. It holds offsets and no addresses, so a table of
 // segments is made once and works for any addresses. Elements are taken in C order over `shape`. The slot and the

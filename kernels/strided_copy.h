@@ -39,7 +39,7 @@ inline void line_up(const StridedBlock& block, std::byte* target, std::size_t ta
   }
 }
 
-// The reverse for one row: element c of the run at `source` goes to target + c * stride bytes.
+// The reverse of line_up() for one row: element c of the run at `source` goes to target + c * stride bytes.
 template <std::size_t kBytes>
 void spread(const std::byte* source, std::size_t elements, std::byte* target, std::int64_t stride) {
   for (std::size_t c = 0; c < elements; ++c)

@@ -60,7 +60,7 @@ class Mirrors {
   };
   absl::Status submit(std::function<void()> task);  // not run after stop()
   absl::StatusOr<Mirror*> mirror_of(SlotId slot, const Mirrored& what);
-  std::optional<absl::Status> carry_out(const Fill& fill);  // nullopt: the slot is not whole yet
+  std::optional<absl::Status> carry_out(const Fill& fill);  // nullopt if the slot is not whole yet
 
   const OpenQueue open_queue_;
   std::mutex mutex_;

@@ -25,7 +25,7 @@
 
 namespace bascule::inline v0 {
 
-// The paths of workers, for people, besides the paths of the slots' scheme.
+// The names of workers' paths, for people to read; the slots' scheme adds others.
 inline constexpr std::string_view kByMirror = "mirror", kByNccl = "nccl";
 
 inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first message, if it reads on the host
@@ -62,7 +62,7 @@ class AutoSender final : public SenderTransport, public Delivery {
   struct Under {
     DeliveryOrder order;
     Done done;
-    std::set<WorkerId> unknown;                // no message from these yet
+    std::set<WorkerId> unknown;                // workers without a message yet
     std::map<std::uint64_t, Delivery*> parts;  // under way; not the mirror
     std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
     bool filled = false;  // the mirror is filled, or being filled
@@ -82,8 +82,8 @@ class AutoSender final : public SenderTransport, public Delivery {
   SenderTransport& transport_of(Reads reads) { return reads == Reads::kElsewhere ? *others_ : *slots_; }
 
   const std::unique_ptr<SenderTransport> slots_, others_;
-  std::atomic<WorkerLine*> line_ = nullptr;  // null: closed. Any thread; the rest is the I/O thread's
-  absl::Status others_end_;                  // why their scheme stopped delivering
+  std::atomic<WorkerLine*> line_ = nullptr;  // null once closed. For any thread; the rest is the I/O thread's
+  absl::Status others_end_;                  // why the others' scheme stopped delivering
   std::map<WorkerId, Reads> workers_;
   std::map<SlotId, Mirrored> offered_;
   std::map<std::uint64_t, Under> under_way_;

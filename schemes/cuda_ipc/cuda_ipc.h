@@ -11,7 +11,7 @@ namespace bascule::inline v0 {
 
 Scheme cuda_ipc_scheme();
 
-// The same without sender and receiver: the facts that every build knows.
+// The same scheme without its sender and receiver, with the facts that every build knows.
 Scheme cuda_ipc_facts();
 
 }  // namespace bascule::inline v0

@@ -23,6 +23,6 @@ struct CudaIpcOffer {
 };
 
 std::string to_bytes(const CudaIpcOffer& offer);
-absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes);  // INVALID_ARGUMENT: not an offer
+absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes);  // INVALID_ARGUMENT if not an offer
 
 }  // namespace bascule::inline v0

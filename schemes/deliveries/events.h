@@ -26,7 +26,7 @@ struct Heard {
   WorkerId worker = 0;
   Message message;
 };
-struct Wanted {  // a delivery
+struct Wanted {  // a delivery is wanted
   std::uint64_t number = 0;
   Version version = 0;
   std::vector<WorkerId> workers;
@@ -46,7 +46,7 @@ struct Say {
   Message message;
 };
 template <typename Message>
-struct Deliver {  // sent in a deliver message of that version
+struct Deliver {  // sent inside the deliver message of that version
   WorkerId worker = 0;
   Version version = 0;
   Message message;

@@ -49,7 +49,7 @@ class ReceiveBuffers {
   absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared = {});
   void came(Buffer& buffer, std::optional<Digest> digest);
   void give_up(Buffer& buffer, bool still_written);
-  Buffer* whole(Version version);  // null: no buffer holds all of that version
+  Buffer* whole(Version version);  // null if no buffer holds all of that version
   SlotView take(Buffer& buffer, Epoch epoch);
   void end_read(std::uint32_t number);
 

@@ -17,15 +17,15 @@ inline constexpr const char* kManifest = "manifest.json";
 // A version, and the slot whose file holds it.
 struct WholeVersion {
   SlotId slot;
-  std::uint64_t inode = 0;  // of that file, for readers without a lock; differs in a copy of the folder
+  std::uint64_t inode = 0;  // that file's inode, for readers without a lock; differs in a copy of the folder
   std::uint64_t bytes = 0;  // of the version
   Stamp stamp;              // its epoch is the slot's
 };
 
 std::string manifest_text(std::vector<WholeVersion> versions);  // sorts them, the newest first
 
-// NOT_FOUND: there is no manifest. INVALID_ARGUMENT: it cannot be parsed. PERMISSION_DENIED: other users could have
-// written it. FAILED_PRECONDITION: its digests come from another function.
+// Returns NOT_FOUND if there is no manifest, INVALID_ARGUMENT if it cannot be parsed, PERMISSION_DENIED if other users
+// could have written it, and FAILED_PRECONDITION if its digests come from another function.
 absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder);
 
 // The whole versions of a folder, the newest first. They come from the manifest or, if that cannot be parsed (as after

@@ -61,34 +61,34 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status find_what_was_left();
   absl::StatusOr<std::string_view> header_for(const Layout& layout);
   absl::Status take_from_manifest(File& file);
-  absl::Status write_manifest();  // under the manifest's mutex alone
+  absl::Status write_manifest();  // with only the manifest's mutex held
   absl::Status link_newest(SlotId newest);
-  bool last_of_its_kind(const File& file) const;  // no newer version is whole (if durable: and on the disk)
-  void tidy_later();                              // under mutex_
+  bool last_of_its_kind(const File& file) const;  // whether no newer version is whole (and, if durable, on the disk)
+  void tidy_later();                              // with mutex_ held
   void tidy();
   void tell(FileOperation::Kind kind, std::string_view file) const;
 
-  const Folder folder_;  // the checked one, even if it is moved and another takes its name
+  const Folder folder_;  // the checked folder, even if it is moved and another takes its name
   const Epoch epoch_;
   const FileObserver observer_;
   const bool fresh_slots_;
   const std::unique_ptr<Syncer> syncer_;  // durable=on
-  Version last_version_ = 0;              // among the files that were left
-  std::string header_;                    // of every file: made once; public thread
-  Digest header_of_;                      // the fingerprint of its layout
+  Version last_version_ = 0;              // the highest among the files that were left
+  std::string header_;                    // the header of every file, made once; public thread
+  Digest header_of_;                      // the fingerprint of the header's layout
 
   // Held while a manifest is made and written, even if the disk is slow; locked before mutex_.
   std::mutex manifest_mutex_;
   UniqueFd manifest_;
   std::vector<std::string> warnings_;  // for the next report
-  bool link_is_foreign_ = false;       // the last report said so
+  bool link_is_foreign_ = false;       // the last report said that it is
 
-  std::mutex mutex_;  // for all below; never held during disk access: the I/O thread locks it
+  std::mutex mutex_;  // for all members below; never held during disk access, since the I/O thread locks it
   std::condition_variable persisted_;
   bool persisting_ = false;  // from publish() to the end of persist()
   std::map<SlotId, File> files_;
   std::vector<UniqueFd> replaced_;  // earlier manifests, still open
-  bool tidying_ = false;            // tidy() is to come
+  bool tidying_ = false;            // tidy() is queued
 
   TaskThread tidier_;  // removes files; declared last: its tasks use the other members
 };

@@ -23,7 +23,7 @@
 namespace bascule::inline v0::memmap {
 
 std::string slot_file_name(SlotId slot);                    // "slot-1700000000000000-0.safetensors"
-std::optional<SlotId> slot_of_file(std::string_view name);  // nullopt: not a slot's file
+std::optional<SlotId> slot_of_file(std::string_view name);  // nullopt if it is not a slot's file
 
 struct Stamp {
   Epoch epoch = 0;
@@ -46,16 +46,16 @@ absl::StatusOr<FileShape> shape_of(std::string_view header, const Layout& layout
 // Returns FAILED_PRECONDITION, naming `where`, if this version of Bascule cannot compute digests of function `number`.
 absl::Status check_digest_number(std::uint32_t number, std::string_view where);
 
-// Parses the mapping of a whole file. INVALID_ARGUMENT: it is not a slot's file. FAILED_PRECONDITION: its digest comes
-// from another function.
+// Parses the mapping of a whole file. Returns INVALID_ARGUMENT if it is not a slot's file, and FAILED_PRECONDITION if
+// its digest comes from another function.
 struct ParsedFile {
   FileShape shape;
   Layout layout;
 };
 absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std::string_view where);
 
-// Both calls block only as long as the page cache takes. INVALID_ARGUMENT: there is no stamp, or its digest comes from
-// another function.
+// Both calls block only as long as the page cache takes. They return INVALID_ARGUMENT if there is no stamp, or its
+// digest comes from another function.
 absl::StatusOr<Stamp> read_stamp(int fd, const FileShape& shape);
 absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp);
 

@@ -47,12 +47,12 @@ class Arrivals {
 
   bool any() const { return incoming_.has_value(); }
   bool is_incoming(std::uint64_t number) const { return incoming_ && incoming_->number == number; }
-  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // of its delivery; 0: no version comes
+  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // its delivery's; 0 if no version comes
   std::uint64_t there() const { return incoming_ ? incoming_->there : 0; }  // the bytes that have come, from the first
   std::uint64_t bytes() const { return buffers_.bytes(); }
 
   // The next six require that a version is coming.
-  CommGroupId group() const { return incoming_->group; }  // of its last broadcast
+  CommGroupId group() const { return incoming_->group; }  // the group of its last broadcast
   bool is_over() const { return incoming_->over; }        // the sender gave it up
   bool is_all_there() const;
   bool has_next() const { return incoming_->next && !incoming_->under_way; }
@@ -76,13 +76,13 @@ class Arrivals {
     ReceiveBuffers::Buffer* buffer = nullptr;
     std::uint64_t number = 0;
     std::optional<GroupMessage> next{};  // announced, not begun
-    bool under_way = false;              // in a communicator
+    bool under_way = false;              // a communicator is moving it
     absl::Status status{};               // of the last broadcast
     std::uint64_t there = 0;             // bytes that have come, from the first
     bool over = false;                   // the sender gave it up
-    bool begun = false;                  // in some communicator
+    bool begun = false;                  // a communicator has begun it
     bool unbroken = true;                // all bytes so far were digested as they came
-    CommGroupId group = 0;               // the last one
+    CommGroupId group = 0;               // the group of the last broadcast
     std::optional<Digest> digest{};
   };
 

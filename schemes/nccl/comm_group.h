@@ -42,7 +42,7 @@ class CommGroup {
 
   CommGroupId id() const { return id_; }
   State state() const { return state_; }
-  std::optional<Clock::time_point> until() const;                    // nullopt: this state has no limit
+  std::optional<Clock::time_point> until() const;                    // nullopt if this state has no limit
   const std::vector<WorkerId>& workers() const { return workers_; }  // ranks 1 and up, including lost workers
   bool has(WorkerId worker) const;
   bool is_within(const std::set<WorkerId>& workers) const;  // all of its workers are in `workers`
@@ -54,7 +54,7 @@ class CommGroup {
   void own_answered() { own_awaited_ = false; }
   bool is_complete() const { return awaited_.empty() && !own_awaited_; }
   std::set<WorkerId> late();  // returns the workers that have not answered, and stops waiting for them
-  bool own_late();            // the same for this end
+  bool own_late();            // like late(), for this end
 
   // ---- the next state ----
 
@@ -62,14 +62,14 @@ class CommGroup {
   void made() { state_ = State::kMade; }
   void warm(Clock::time_point until);
   void run() { state_ = State::kRunning; }
-  // `there`: the workers that can still answer.
+  // `there` are the workers that can still answer.
   void leave(std::string why, const std::set<WorkerId>& there, Clock::time_point until);
   bool is_begun() const { return begun_; }
   const std::string& why() const { return why_; }  // why it was left
 
   // Removes a lost worker. Returns false if it was not in this group.
   bool lose(WorkerId worker);
-  bool is_bereft() const { return bereft_; }  // it lost a worker
+  bool is_bereft() const { return bereft_; }  // whether it lost a worker
 
   // ---- its deliveries ----
 

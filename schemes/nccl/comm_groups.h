@@ -41,9 +41,9 @@ class CommGroups {
   // ---- the groups' life ----
 
   CommGroup& ask(std::vector<WorkerId> workers);  // asks workers to join a new group
-  bool move_on(CommGroup& group, Load load);      // true: its state changed
+  bool move_on(CommGroup& group, Load load);      // returns true if its state changed
   void leave(CommGroup& group, std::string why);
-  CommGroup take_out(CommGroupId group);         // a group that was left and is complete
+  CommGroup take_out(CommGroupId group);         // removes a group that was left and is complete
   void want_one_of_all_in(absl::Duration time);  // a group of all workers is due after `time`, or earlier
   void make_one_of_all();                        // asks for that group if it is due
   void drop_spares();                            // call it while no delivery is under way
@@ -52,17 +52,17 @@ class CommGroups {
   // ---- what it knows ----
 
   CommGroup* find(CommGroupId group);
-  // Returns the largest group whose workers are all in `workers`, a running one if possible (with `runs`: only such).
+  // Returns the largest group whose workers are all in `workers`, a running one if possible; with `runs`, none else.
   CommGroup* cover(const std::set<WorkerId>& workers, bool runs);
   bool has(WorkerId worker) const { return workers_.contains(worker); }
   bool any(State state) const;
   std::vector<CommGroupId> ids() const;
   std::size_t size() const { return groups_.size(); }
   std::map<State, int> states() const;
-  const absl::Status& usable() const { return usable_; }  // FAILED_PRECONDITION: this process is poisoned
+  const absl::Status& usable() const { return usable_; }  // FAILED_PRECONDITION if this process is poisoned
   // OK if a group can be made. If none can, running groups continue.
   const absl::Status& can_make() const { return usable_.ok() ? makes_ : usable_; }
-  void served(WorkerId worker) { strikes_.erase(worker); }  // it got a version
+  void served(WorkerId worker) { strikes_.erase(worker); }  // the worker got a version
   std::optional<Clock::time_point> next_deadline() const;
 
  private:

@@ -8,8 +8,8 @@
 
 namespace bascule::inline v0::nccl {
 
-// Returns the place of `device`. Network cards can reach the place's memory if the device supports that. UNIMPLEMENTED:
-// `device` is the host; the text says what to use. UNAVAILABLE: there is no such device.
+// Returns the place of `device`. Network cards can reach the place's memory if the device supports that. Returns
+// UNIMPLEMENTED, saying what to use, if `device` is the host, and UNAVAILABLE if there is no such device.
 absl::StatusOr<std::shared_ptr<Place>> cuda_place(int device);
 
 }  // namespace bascule::inline v0::nccl

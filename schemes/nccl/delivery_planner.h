@@ -45,7 +45,7 @@ class DeliveryPlanner {
   std::size_t deliveries() const { return deliveries_.size(); }
 
  private:
-  struct Part {  // of a delivery: what goes through one group
+  struct Part {  // the part of a delivery that goes through one group
     CommGroupId group = 0;
     std::uint64_t from = 0;
     bool going = false, sent = false;
@@ -56,11 +56,11 @@ class DeliveryPlanner {
     Version version = 0;
     std::vector<Part> parts;
     std::set<WorkerId> told;        // workers that were sent a deliver message
-    int tries = 0;                  // broken groups of several workers
-    std::map<WorkerId, int> alone;  // broken groups of one worker
+    int tries = 0;                  // how many groups of several workers broke
+    std::map<WorkerId, int> alone;  // how many groups of one worker broke
     std::set<WorkerId> served;      // workers that have it
     bool stopped = false;
-    std::optional<Clock::time_point> until;  // stopped: deadline for its remaining pieces
+    std::optional<Clock::time_point> until;  // if stopped, the deadline for its remaining pieces
     absl::Status why;                        // why it failed
   };
 
@@ -75,7 +75,7 @@ class DeliveryPlanner {
   void note(event::Left& left) { groups_.own_left(left.group); }
   void note(event::Tick& tick);
 
-  void work();  // until nothing more follows
+  void work();  // does what follows, until nothing does
   bool move_on(CommGroup& group);
   void plan(Delivery& delivery, std::set<WorkerId> workers, std::uint64_t from);
   void start_parts();
@@ -86,8 +86,8 @@ class DeliveryPlanner {
   bool breaks_too_often(Delivery& delivery, const CommGroup& left);
   void stop(Delivery& delivery, absl::Status why, bool whole);
   void finish_deliveries();
-  bool waits_for(CommGroupId group) const;  // a delivery waits for it, or is under way there
-  bool going() const;                       // a delivery is being broadcast, in any group
+  bool waits_for(CommGroupId group) const;  // whether a delivery waits for it, or is under way there
+  bool going() const;                       // whether a delivery is being broadcast, in any group
   std::optional<Clock::time_point> next_deadline() const;
 
   const CommGroupLimits limits_;

@@ -16,7 +16,7 @@
 
 namespace bascule::inline v0::nccl {
 
-inline constexpr std::size_t kMaxEnvironmentBytes = 64 << 10;  // of to_bytes()
+inline constexpr std::size_t kMaxEnvironmentBytes = 64 << 10;  // the longest result of to_bytes()
 
 struct Environment {
   int version = 0;  // of the library; NCCL refuses ranks of different versions
@@ -30,7 +30,7 @@ struct Environment {
 // Reads this process's environment, then the file NCCL_CONF_FILE (if that is not set, .nccl.conf in the user's home
 // folder), then /etc/nccl.conf. As in NCCL, the first that sets a variable wins. Blocks on those files. It does not see
 // variables set by an NCCL environment plugin. FAILED_PRECONDITION names each variable that must be unset, with its
-// value and source, or a configuration file of more than 1 MiB. UNAVAILABLE: the library does not report its version.
+// value and source, or a configuration file of more than 1 MiB. Returns UNAVAILABLE if the library reports no version.
 absl::StatusOr<Environment> read_environment(const Library& library);
 
 // Returns OK if both are equal; FAILED_PRECONDITION names each difference with both values, and what to do. The text
@@ -38,9 +38,9 @@ absl::StatusOr<Environment> read_environment(const Library& library);
 absl::Status check_same(const Environment& here, const Environment& there, std::string_view here_name,
                         std::string_view there_name);
 
-// For the wire: CBOR, a map of `version` and `settings`.
+// Encodes it for the wire, as a CBOR map of `version` and `settings`.
 std::string to_bytes(const Environment& environment);
-// Takes any bytes. INVALID_ARGUMENT: they are not an environment, or more than kMaxEnvironmentBytes.
+// Takes any bytes. Returns INVALID_ARGUMENT if they are not an environment, or more than kMaxEnvironmentBytes.
 absl::StatusOr<Environment> parse_environment(std::string_view bytes);
 
 }  // namespace bascule::inline v0::nccl

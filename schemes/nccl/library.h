@@ -35,7 +35,7 @@ enum class Code : int {  // ncclResult_t; a newer library may return others
 };
 
 inline constexpr int kUint8 = 1;                 // ncclUint8
-inline constexpr int kUnset = INT_MIN;           // in a field of Config: NCCL's default
+inline constexpr int kUnset = INT_MIN;           // as a field of Config, stands for NCCL's default
 inline constexpr int kOldestVersion = 22700;     // 2.27.0
 inline constexpr unsigned kMagic = 0xcafebeefU;  // Config::magic
 
@@ -72,16 +72,16 @@ struct Library {
   Code (*comm_destroy)(CommHandle* comm) = nullptr;
   Code (*comm_abort)(CommHandle* comm) = nullptr;  // blocks, even on a non-blocking communicator
   const char* (*error_string)(Code code) = nullptr;
-  const char* (*last_error)(CommHandle* comm) = nullptr;       // the process's, for any communicator
-  Code (*comm_revoke)(CommHandle* comm, int flags) = nullptr;  // null: the library is older than 2.28.7
+  const char* (*last_error)(CommHandle* comm) = nullptr;       // the process's last error, on any communicator
+  Code (*comm_revoke)(CommHandle* comm, int flags) = nullptr;  // null if the library is older than 2.28.7
 };
 
 // Returns the process's libnccl.so.2. The first call searches for the library and blocks while 200 MB are mapped; later
-// calls return the same result or error. Errors say what to do. UNAVAILABLE: there is none, or its version cannot be
-// read. FAILED_PRECONDITION: it is older than 2.27. UNIMPLEMENTED names a function that it lacks.
+// calls return the same result or error. Errors say what to do. Returns UNAVAILABLE if there is none, or its version
+// cannot be read, and FAILED_PRECONDITION if it is older than 2.27. UNIMPLEMENTED names a function that it lacks.
 absl::StatusOr<const Library*> load();
 
-std::string version_text(int version);  // 22809: "2.28.9"
+std::string version_text(int version);  // "2.28.9" for 22809
 
 // ---- the parts of load() ----
 

@@ -43,6 +43,6 @@ struct GroupMessage {
 };
 
 std::string to_bytes(const GroupMessage& message);
-absl::StatusOr<GroupMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: not a message
+absl::StatusOr<GroupMessage> parse_message(std::string_view bytes);  // takes any bytes; INVALID_ARGUMENT if no message
 
 }  // namespace bascule::inline v0::nccl

@@ -21,6 +21,6 @@ struct NcclOffer {
 };
 
 std::string to_bytes(const NcclOffer& offer);
-absl::StatusOr<NcclOffer> parse_offer(std::string_view bytes);  // INVALID_ARGUMENT: not an offer
+absl::StatusOr<NcclOffer> parse_offer(std::string_view bytes);  // INVALID_ARGUMENT if not an offer
 
 }  // namespace bascule::inline v0::nccl

@@ -23,7 +23,7 @@ class Lane {
  public:
   virtual ~Lane() = default;
   virtual Stream stream() const = 0;
-  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> mark() = 0;  // reached after all work enqueued so far
+  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> mark() = 0;  // passed after all work enqueued so far
 };
 
 // Digests a slot while it arrives. One slot at a time, on one thread.
@@ -34,7 +34,7 @@ class Digester {
   // consecutive, starting with byte 0, and end on a tile or at the slot's end. Returns at once.
   virtual absl::Status digest(Stream stream, std::span<const std::byte> slot, std::uint64_t begin,
                               std::uint64_t end) = 0;
-  // Blocks until the whole slot is digested; all its parts must have been given. DEADLINE_EXCEEDED: not yet.
+  // Blocks until the whole slot is digested, or returns DEADLINE_EXCEEDED. All its parts must have been given.
   virtual absl::StatusOr<Digest> finish(Deadline deadline) = 0;
 };
 
@@ -43,7 +43,7 @@ class Place {  // any thread
   virtual ~Place() = default;
   virtual int device() const = 0;  // or kHost
   virtual absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes) = 0;
-  // Memory for one version, freed with the last copy of the pointer. RESOURCE_EXHAUSTED says what is missing.
+  // Allocates memory for one version, freed with the last copy of the pointer. RESOURCE_EXHAUSTED says what is missing.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
   virtual absl::StatusOr<std::unique_ptr<Lane>> open_lane() = 0;
   virtual absl::StatusOr<std::unique_ptr<Digester>> open_digester() = 0;

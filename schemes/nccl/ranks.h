@@ -26,20 +26,20 @@ class Ranks {
   // option.
   absl::Status open(const Library& library, std::shared_ptr<Place> place, int max_ctas);
 
-  void expect(CommGroupId group);  // make() for this group follows
+  void expect(CommGroupId group);  // announces make() for this group
   // Joins the group of a `make` message. Call it without the mutex: if no thread can be started, `made` and `ended` run
   // within the call.
   std::unique_ptr<Communicator> make(const GroupMessage& message, Communicator::Handlers handlers) const;
   void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // dropped at once if it has ended
 
-  Communicator* find(CommGroupId group) const;                           // null: it has no rank there, or is leaving
+  Communicator* find(CommGroupId group) const;                           // null if it has no rank there, or is leaving
   void warm(CommGroupId group, std::function<void(absl::Status)> done);  // does nothing if find() returns null
-  bool leave(CommGroupId group);                                         // false: it has no rank there
+  bool leave(CommGroupId group);                                         // returns false if it has no rank there
   void leave_all();
   std::unique_ptr<Communicator> end(CommGroupId group);  // call it once the communicator has ended
 
   bool empty() const { return joined_.empty(); }
-  bool hangs() const;  // an abort has not returned, and will not
+  bool hangs() const;  // whether an abort has not returned, and will not
 
  private:
   struct Joined {

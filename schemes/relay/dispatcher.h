@@ -30,12 +30,12 @@ class Dispatcher final : public Delivery {
  private:
   struct Shown {
     RelayMessage message;
-    std::vector<ProcessFd> descriptors;  // its progress page, and its receive buffers
+    std::vector<ProcessFd> descriptors;  // the worker's progress page, and its receive buffers
   };
   void carry_out(std::vector<Action> actions);
   void carry_out(const action::Introduce& introduced);
 
-  WorkerLine* line_ = nullptr;  // null: closed
+  WorkerLine* line_ = nullptr;  // null once closed
   Routes routes_;
   std::map<WorkerId, Shown> shown_;  // no entry: this worker has shown nothing
   std::map<std::uint64_t, Done> done_;

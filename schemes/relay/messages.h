@@ -21,7 +21,7 @@ namespace bascule::inline v0::relay {
 using SourceId = WorkerId;
 inline constexpr SourceId kTrainer = 0;  // no membership has this number
 
-// The path of each worker, for people.
+// The names of workers' paths, for people to read.
 inline constexpr std::string_view kInPlace = "in place", kByRelay = "relay";
 
 inline constexpr std::size_t kMostBuffers = 8;  // of one engine, shown to others
@@ -51,6 +51,6 @@ struct RelayMessage {
 };
 
 std::string to_bytes(const RelayMessage& message);
-absl::StatusOr<RelayMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: not a message
+absl::StatusOr<RelayMessage> parse_message(std::string_view bytes);  // takes any bytes; INVALID_ARGUMENT if no message
 
 }  // namespace bascule::inline v0::relay

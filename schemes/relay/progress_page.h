@@ -47,7 +47,7 @@ class ProgressPage {
 // Another engine's side, read-only.
 class ProgressView {
  public:
-  // INVALID_ARGUMENT: not sealed, or not a progress page.
+  // Returns INVALID_ARGUMENT if it is not sealed, or is not a progress page.
   static absl::StatusOr<ProgressView> map(int fd);
 
   struct Progress {

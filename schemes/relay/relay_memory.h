@@ -26,17 +26,17 @@ struct ShownMemory {
 // Memory of another process, mapped here to copy from.
 struct ReachedMemory {
   std::span<const std::byte> bytes;
-  int device = kHost;           // whose memory it is
-  std::shared_ptr<void> owner;  // of the mapping
+  int device = kHost;           // the device whose memory it is
+  std::shared_ptr<void> owner;  // owns the mapping
 };
 
 struct RelayMemory {
-  int device = kHost;                             // has the memory and copies to it
+  int device = kHost;                             // the device that has the memory and copies to it
   std::string place;                              // names the device, for import() in another process
-  std::uint64_t piece_bytes = kDevicePieceBytes;  // copied, then shown, at a time; whole tiles
+  std::uint64_t piece_bytes = kDevicePieceBytes;  // how much is copied, and then shown, at a time; whole tiles
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
-  std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room
-  // `descriptor`, `place` and `allocated` come from another process's make_buffer().
+  std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED if no room
+  // The arguments come from another process's make_buffer().
   std::function<absl::StatusOr<ReachedMemory>(int descriptor, std::string_view place, std::uint64_t allocated)> import;
 };
 

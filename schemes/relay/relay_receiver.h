@@ -36,7 +36,7 @@ class RelayReceiver final : public Reception {
   }
   void remove(SlotId slot) { trainer_.remove(slot); }
 
-  // As in ReceiverTransport. The view is of a receive buffer.
+  // Like the functions of ReceiverTransport. The view shows a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
   void end_read(SlotId slot);
 
@@ -51,13 +51,13 @@ class RelayReceiver final : public Reception {
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
     bool whole = false;                  // the source has all of the version (or no longer has it)
-    bool stuck = false;                  // another source was asked for
+    bool stuck = false;                  // another source was requested
     bool over = false;                   // the sender gave it up
     std::optional<std::size_t> place{};  // its buffer's index, if other engines see that buffer
   };
   explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
 
-  void say(const RelayMessage& message);  // this and the next four: under the mutex
+  void say(const RelayMessage& message);  // the mutex must be held for this and the next four
   void begin(const RelayMessage& take);
   void let_go(std::shared_ptr<EngineBuffers> engine);
   void hear_of(std::uint64_t number, const RelayMessage& message);
@@ -69,7 +69,7 @@ class RelayReceiver final : public Reception {
   const RelayMemory memory_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
-  std::unique_ptr<DeviceQueue> queue_;               // receive()
+  std::unique_ptr<DeviceQueue> queue_;               // used by receive()
   std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
   std::vector<ProcessFd> shown_;                     // the buffers that others see
   std::optional<ProgressPage> progress_;
@@ -77,11 +77,11 @@ class RelayReceiver final : public Reception {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<SenderLine> line_;  // null: no connection
+  std::shared_ptr<SenderLine> line_;  // null without a connection
   ReceiveBuffers buffers_;
   std::optional<Incoming> incoming_;
   std::map<std::uint64_t, RelayMessage> early_;                 // by delivery, before its receive() has begun
-  std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
+  std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null while being mapped
   std::uint64_t connections_ = 0;
   std::optional<TaskThread> mapper_;  // maps the memory that engines show; ends first
 };

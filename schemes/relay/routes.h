@@ -66,8 +66,8 @@ class Routes {
     enum class Reads { kUnknown, kInPlace, kCopies };
     Reads reads = Reads::kUnknown;
     Version told = 0;               // the last version that was delivered to it
-    bool has_it = false;            // all of that version
-    bool alone = false;             // in memory that no other engine can see
+    bool has_it = false;            // it has all of that version
+    bool alone = false;             // its copy lies in memory that no other engine can see
     std::vector<SourceId> knows{};  // engines that it was introduced to
   };
   struct Leg {

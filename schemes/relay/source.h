@@ -17,7 +17,7 @@
 
 namespace bascule::inline v0::relay {
 
-// A slot or a receive buffer of another process, as a queue copies from it.
+// A slot or a receive buffer of another process, in a form that a queue can copy from.
 class SourceMemory {
  public:
   explicit SourceMemory(ReachedMemory memory) : memory_(std::move(memory)) {}
