@@ -50,7 +50,7 @@ struct Expression {
   };
   Kind kind;
   int line = 0;
-  int height = 1;  // of the tree: evaluation recurses this deep
+  int height = 1;  // the tree's height, which is how deep evaluation recurses
   std::string name;
   std::string attribute;
   Value constant;
@@ -63,7 +63,7 @@ struct Expression {
 struct Statement;
 using StatementPtr = std::unique_ptr<Statement>;
 
-// Statements with a separate scope. `unset`: names that the scope assigns before it reads them, and that no scope
+// Statements with a separate scope. `unset` lists names that the scope assigns before it reads them, and that no scope
 // around it knows. Until they are assigned they are undefined, even if the rendering has a variable of that name
 // (scopes.h).
 struct Block {

@@ -18,7 +18,7 @@ absl::StatusOr<bool> less(Machine& machine, const Value& left, const Value& righ
 // Whether `left` <= `right`.
 absl::StatusOr<bool> less_or_equal(Machine& machine, const Value& left, const Value& right);
 
-// `item` in `container`. Returns INVALID_ARGUMENT if it is no container or cannot hold such an item.
+// Whether `item` is in `container`. Returns INVALID_ARGUMENT if that is no container or cannot hold such an item.
 absl::StatusOr<bool> contains(Machine& machine, const Value& container, const Value& item);
 
 // Returns INVALID_ARGUMENT if `key` cannot be the key of a dict.

@@ -18,7 +18,7 @@ inline constexpr int kDepthOfMacro = 6;
 
 class Evaluator {
  public:
-  // All must outlive this. `variables` are the rendering's.
+  // The arguments must outlive this object. `variables` are the rendering's.
   Evaluator(Machine& machine, const Block& block, const Dict& variables)
       : machine_(machine), block_(block), variables_(variables) {}
 
@@ -28,7 +28,7 @@ class Evaluator {
  private:
   enum class Flow { kOn, kBreak, kContinue };
 
-  // While it lives, evaluation is `levels` deeper.
+  // While this object lives, evaluation is `levels` deeper.
   class Deeper {
    public:
     explicit Deeper(Evaluator& evaluator, int levels = 1) : depth_(evaluator.depth_), levels_(levels) {
@@ -60,11 +60,11 @@ class Evaluator {
   absl::Status execute_call_block(const Statement& statement, Scope& scope);
   absl::StatusOr<Iterator> filtered(Iterator source, const Statement& statement, Scope& scope);
   absl::Status assign(const Expression& target, const Value& value, Scope& scope);
-  // A scope for `block` inside `outer`, with the names that it leaves unset.
+  // Makes a scope for `block` inside `outer`, with the names that the block leaves unset.
   std::unique_ptr<Scope> enter(const Block& block, Scope* outer) const;
   // Keeps the scope as long as the rendering if a macro needs it.
   void leave(std::unique_ptr<Scope> scope);
-  // What `block` renders in `scope`.
+  // The result of rendering a block.
   struct Rendered {
     Flow flow;
     std::string text;

@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<Value>> to_items(Machine& machine, const Value& value
 // len(). Returns INVALID_ARGUMENT if the value has none.
 absl::StatusOr<std::int64_t> length_of(const Value& value);
 
-// An iterator as a value; `over` is what it reads.
+// Makes a value of an iterator; `over` is the value that the iterator reads.
 Value to_generator(Iterator next, const Value& over);
 
 // Item `i` of a view that keys(), values() or items() returned.

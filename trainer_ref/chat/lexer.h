@@ -25,7 +25,7 @@ struct Token {
   };
   Kind kind;
   int line;
-  std::string text;  // a name, an operator, data, or a text without its quotes, its escapes resolved
+  std::string text;  // a name, an operator, data, or a text without its quotes and with its escapes resolved
   Value number = Value::none();
 
   bool is_name(std::string_view name) const { return kind == Kind::kName && text == name; }

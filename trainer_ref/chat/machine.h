@@ -1,4 +1,4 @@
-// One rendering's budget, and everything that lives as long: namespaces, loops, scopes.
+// One rendering's budget, and everything that lives as long as the rendering: namespaces, loops, scopes.
 //
 // A template comes with a checkpoint and may be hostile. So that it cannot run forever or take all memory, each
 // evaluated node, each visited item and every 64 bytes of text cost a step.
@@ -30,7 +30,7 @@ class Machine {
  public:
   explicit Machine(const Budget& budget) : budget_(budget) {}
 
-  // RESOURCE_EXHAUSTED once the budget is spent.
+  // Returns RESOURCE_EXHAUSTED once the budget is spent.
   absl::Status charge(std::uint64_t steps) {
     spent_ += steps;
     if (spent_ <= budget_.max_steps) return absl::OkStatus();

@@ -60,7 +60,7 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
   absl::StatusOr<ExpressionPtr> expression(bool with_condition = true);
-  // Parses one expression, or a tuple of several with commas. `end`: a name that ends it, or empty.
+  // Parses one expression, or a tuple of several with commas. `end` is a name that ends it, or empty.
   absl::StatusOr<ExpressionPtr> tuple(bool with_condition, std::string_view end, bool in_parentheses = false);
   // Parses the left side of an assignment. `with_namespace` allows NAME.ATTRIBUTE.
   absl::StatusOr<ExpressionPtr> target(std::string_view end, bool with_namespace);

@@ -27,7 +27,7 @@ struct JsonStyle {
 // json.dumps(). Returns INVALID_ARGUMENT if JSON has no such value.
 absl::StatusOr<std::string> to_json(Machine& machine, const Value& value, const JsonStyle& style);
 
-// &, <, >, ' and " as markupsafe escapes them.
+// Escapes &, <, >, ' and " as markupsafe does.
 std::string html_escaped(std::string_view text);
 
 }  // namespace bascule::ref::jinja

@@ -43,8 +43,8 @@ std::string_view stripped(std::string_view text, std::string_view characters, Si
 absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, std::string_view from,
                                      std::string_view to, std::int64_t count);
 
-// upper(), lower(), capitalize(), and the filter title, whose words end at spaces, dashes and opening brackets.
-// UNIMPLEMENTED beyond ASCII.
+// Python's upper(), lower() and capitalize(), and the filter title, whose words end at spaces, dashes and opening
+// brackets. Returns UNIMPLEMENTED beyond ASCII.
 enum class Case { kUpper, kLower, kCapitalized, kTitle };
 absl::StatusOr<std::string> in_case(std::string_view text, Case wanted);
 

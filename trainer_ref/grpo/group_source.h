@@ -24,7 +24,7 @@ namespace bascule::ref {
 
 class GroupSource {
  public:
-  struct Parts {  // all outlive it
+  struct Parts {  // all must outlive the source
     const TrainFlags& flags;
     const Task& task;
     const PromptWriter& prompts;

@@ -16,7 +16,7 @@ struct SupervisedRunHooks {
 };
 
 // Trains, writes --out, and evaluates on the held-out problems. A run that is stopped or fails writes the weights of
-// its last step if they are finite, and logs that. CANCELLED: it was stopped. INVALID_ARGUMENT names a flag.
+// its last step if they are finite, and logs that. Returns CANCELLED if it was stopped. INVALID_ARGUMENT names a flag.
 absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedRunHooks& hooks);
 
 }  // namespace bascule::ref

@@ -34,11 +34,11 @@ class HttpConnection {
  public:
   template <typename T>
   using Awaitable = boost::asio::awaitable<T>;
-  // Returns the answer to a request whose body is not read, or nullopt if it is. `held`: the client sends the body only
-  // after an interim answer (Expect: 100-continue).
+  // Returns the answer to a request whose body is not read, or nullopt if it is. `held` means that the client sends the
+  // body only after an interim answer (Expect: 100-continue).
   using Judge = std::function<std::optional<HttpAnswer>(const HttpHeader& header, bool held)>;
 
-  // `server`: the program's name, in its answers. No program that this one starts inherits the socket.
+  // `server` is the program's name in its answers. No program that this one starts inherits the socket.
   HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
   // Returns the next request, whole; its target begins with the path, even if the client wrote a whole URL. Returns
@@ -53,12 +53,12 @@ class HttpConnection {
   // request's: a client of version 10 gets no chunks, and reads until the connection ends.
   Awaitable<bool> begin_stream(HttpAnswer head, unsigned version, bool keep_alive);
   Awaitable<bool> write_stream(std::string piece);
-  Awaitable<bool> end_stream();  // whether the connection goes on
+  Awaitable<bool> end_stream();  // returns whether the connection stays open
 
   // True between reading a request and the end of its answer. If it is not busy, it may be closed at any time.
   bool busy() const { return busy_; }
   void set_busy(bool busy);
-  // When it was made, when its last request came, or when it stopped being busy, whichever was last.
+  // The time when it was made, when its last request came, or when it stopped being busy, whichever was last.
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
 
   // Calls `hung_up` when the client hangs up, until unwatch(). A client that already sends its next request is no
@@ -70,7 +70,7 @@ class HttpConnection {
   void unwatch();
 
   void finish();  // reads and writes end; what waits for the client sees its end
-  void close();   // now, with everything in progress
+  void close();   // ends everything in progress now
 
  private:
   struct Watch;
@@ -82,7 +82,7 @@ class HttpConnection {
   const std::string server_;
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
-  std::shared_ptr<Watch> watch_;         // null: not watched
+  std::shared_ptr<Watch> watch_;         // null if not watched
   bool head_ = false;                    // the last request read was HEAD
   bool chunked_ = false, kept_ = false;  // of the stream
   bool busy_ = false;

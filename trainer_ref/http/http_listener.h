@@ -17,7 +17,7 @@ struct HttpAddress {
   std::uint16_t port = 0;  // 0: the system chooses
 };
 
-// "127.0.0.1:8000", "[::1]:8000". INVALID_ARGUMENT names `flag` ("listen").
+// Parses "127.0.0.1:8000" or "[::1]:8000". INVALID_ARGUMENT names `flag` ("listen").
 absl::StatusOr<HttpAddress> parse_http_address(std::string_view flag, std::string_view text);
 
 // Binds and listens; no program that this one starts inherits the socket. Returns INVALID_ARGUMENT if there is no such

@@ -20,10 +20,10 @@ using HttpAnswer = boost::beast::http::response<boost::beast::http::string_body>
 // A header of answers: the names of the request's unknown fields.
 inline constexpr const char* kIgnoredFields = "X-Bascule-Ignored-Fields";
 
-int http_status_of(const absl::Status& status);  // of one that is not OK
+int http_status_of(const absl::Status& status);  // `status` must not be OK
 HttpAnswer answer(int status, std::string body, std::string_view type = "application/json");
 std::string error_json(int http_status, std::string_view message);  // OpenAI's form
 HttpAnswer refusal(int status, std::string_view why);
-HttpAnswer refusal(const absl::Status& status);  // not OK
+HttpAnswer refusal(const absl::Status& status);  // `status` must not be OK
 
 }  // namespace bascule::ref

@@ -1,7 +1,7 @@
 // A small HTTP server on its own thread, for monitoring a program: it answers GET and HEAD of a few paths with the
 // current result of a function.
 //
-// Threads: made and destroyed on one; pages are called on the server's own. Destruction ends answers in progress.
+// Threads: made and destroyed on one thread; pages are called on the server's. Destruction ends answers in progress.
 //
 // It has at most 64 connections. A new one replaces the one that has sent nothing for longest, so that clients that
 // connect and send nothing cannot keep others out.

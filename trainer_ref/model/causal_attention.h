@@ -4,7 +4,7 @@
 // and values among the heads of a group. Elsewhere rows are padded, within attention alone: rows of similar length go
 // together, so that padding adds at most a quarter of their tokens.
 //
-// Threads: as Decoder. Lifetime: it holds what it needs of the rows.
+// Threads: the same rules as for Decoder. Lifetime: it holds what it needs of the rows.
 #pragma once
 
 #include <vector>
@@ -33,7 +33,7 @@ class CausalAttention final : public Attention {
 
   PackedRows rows_;
   std::vector<Alike> groups_;
-  at::Tensor order_;  // int64 [N]: each token's place among all groups' tokens; undefined: its own place
+  at::Tensor order_;  // int64 [N]: each token's place among all groups' tokens; undefined if no token moves
 };
 
 }  // namespace bascule::ref

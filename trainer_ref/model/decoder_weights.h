@@ -59,7 +59,7 @@ struct DecoderWeights {
   at::Tensor head;                 // [V, C]; the embedding itself if they are tied
   at::Tensor inverse_frequencies;  // [D / 2], float32: radians per position
 
-  // Errors are as in check_weights(). `joined`: joined tensors by their names; all of joined_weights(), or none.
+  // Errors are as in check_weights(). `joined` has joined tensors by their names: all of joined_weights(), or none.
   static absl::StatusOr<DecoderWeights> bind(const ModelConfig& config, const WeightMap& weights,
                                              const WeightMap& joined = {});
 };

@@ -1,8 +1,8 @@
 // Gradient checkpointing (arXiv 1604.06174): only the input of a part of a model is kept, and the backward pass
 // computes the part again. It trades a second forward pass for the memory of what lies between.
 //
-// Threads: as LibTorch's autograd, which calls `part` again from the thread of the backward pass. Lifetime: `part` and
-// what it holds are kept until then.
+// Threads: as for LibTorch's autograd, which calls `part` again from the thread of the backward pass. Lifetime: `part`
+// and what it holds are kept until the backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -24,7 +24,7 @@ namespace bascule::ref {
 // then locked like any reader's, so that no trainer writes it meanwhile.
 class SafetensorsFile {
  public:
-  // Blocks while a sender writes the file, then returns UNAVAILABLE after ten seconds.
+  // Blocks while a sender writes the file; returns UNAVAILABLE after ten seconds of that.
   static absl::StatusOr<SafetensorsFile> open(const std::filesystem::path& path);
   const SafetensorsHeader& header() const { return header_; }
   std::span<const std::byte> bytes(const SafetensorsHeader::Entry& entry) const;

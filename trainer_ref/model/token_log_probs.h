@@ -18,7 +18,7 @@ struct TokenLogProbs {
 };
 
 // logits = hidden · headᵀ, computed in hidden's type. hidden [M, C] in float or bfloat16; head [V, C] in that type or
-// in float, in which its gradient is summed over the chunks; targets int64 [M]. `chunk`: at least 1.
+// in float, in which its gradient is summed over the chunks; targets int64 [M]. `chunk` is at least 1.
 TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
                               std::int64_t chunk);
 

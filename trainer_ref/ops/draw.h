@@ -40,7 +40,7 @@ struct TopToken {
   float logprob = 0;
 };
 
-// drawn [B], tops [B, kMostTop] (null if no draw has `top`) of logits [rows, V]. Device memory.
+// Writes drawn [B] and tops [B, kMostTop] (null if no draw has `top`) for logits [rows, V], all in device memory.
 kernels::cuda::CudaResult draw_tokens(Drawn* drawn, TopToken* tops, const void* logits, DType dtype,
                                       std::int64_t vocabulary, const Draw* draws, std::int64_t count,
                                       kernels::cuda::Stream stream);

@@ -1,5 +1,5 @@
 // The tensor cores' instruction for bfloat16 tiles of 16 · 8 · 16, and how its operands come from shared memory. See
-// PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". A warp together; `lane` is the thread's number in it.
+// PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". A warp calls these together.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ struct SharedTile {
   __device__ std::uint32_t address(int row, int chunk) const {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(data + offset(row, chunk)));
   }
-  // 16 bytes from device memory, or zeros; part of the next commit_copies().
+  // Copies 16 bytes from device memory, or zeros, as part of the next commit_copies().
   __device__ void copy(int row, int chunk, const __nv_bfloat16* from, bool present) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address(row, chunk)), "l"(from),
                  "r"(present ? 16 : 0));

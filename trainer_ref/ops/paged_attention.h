@@ -29,12 +29,12 @@ struct AttentionInput {
   float scale = 1;
 };
 
-// How many blocks of threads share a token's context, so that `tokens` of them keep a GPU of `processors` busy.
+// Returns how many blocks of threads should share a token's context to keep `processors` busy with `tokens` tokens.
 int splits_for(std::int64_t tokens, int key_heads, std::int64_t longest_context, int processors);
 // Returns how many elements of float32 token_attention() needs as work space; 0 with a single split.
 std::int64_t partial_floats(std::int64_t tokens, int heads, int width, int splits);
 
-// out [N, H, D] of the cache's type. `partial`: partial_floats() of device memory.
+// Writes out [N, H, D], of the cache's type. `partial` is device memory for partial_floats() elements.
 kernels::cuda::CudaResult token_attention(void* out, const PagedCache& cache, const AttentionInput& input, int splits,
                                           float* partial, kernels::cuda::Stream stream);
 
@@ -50,7 +50,7 @@ struct PromptTile {
   std::int32_t count = 0;     // 0: the tile only pads
   std::int32_t position = 0;  // of its first token in the sequence, whose context is position + 1
 };
-// The same for the tokens of `tiles` [count], on the device; row_of and context_of are not read.
+// Like token_attention(), for the tokens of `tiles` [count] in device memory; row_of and context_of are not read.
 kernels::cuda::CudaResult prompt_attention(void* out, const PagedCache& cache, const AttentionInput& input,
                                            const PromptTile* tiles, std::int64_t count, kernels::cuda::Stream stream);
 

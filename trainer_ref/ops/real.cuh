@@ -9,7 +9,7 @@
 namespace bascule::ref::ops {
 
 template <typename T>
-inline constexpr int kWidth = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
+inline constexpr int kWidth = 16 / static_cast<int>(sizeof(T));  // elements in 16 bytes
 
 template <typename T>
 struct alignas(16) Words {

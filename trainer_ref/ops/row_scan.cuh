@@ -33,7 +33,7 @@ struct RowScan {
       each_of(row, i, end, visit);
   }
 
-  // For a warp together, in its part: the id at which the sum of `measure` reaches `target`, in the order of ids.
+  // A warp calls it together. Returns the id in its part at which the sum of `measure`, by rising id, reaches `target`.
   template <typename T, typename Measure>
   __device__ int find(const T* row, int size, Mass target, const Measure& measure) const {
     const int begin = static_cast<int>(threadIdx.x / 32) * part, end = min(begin + part, size);
@@ -71,7 +71,7 @@ struct RowScan {
   }
   __device__ static Mass warp_total(Mass x) { return __shfl_sync(0xffffffffU, inclusive(x), 31); }
 
-  // For all threads together: the sum over the warps before this thread's; over the threads before it; over all.
+  // All threads call these together: the sum over the warps before this thread's; over the threads before it; over all.
   __device__ static Mass before_warp(Mass x, Memory& memory) {
     const Mass all = warp_total(x);
     if (threadIdx.x % 32 == 0) memory.of_warp[threadIdx.x / 32] = all;

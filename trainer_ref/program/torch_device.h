@@ -12,7 +12,7 @@
 
 namespace bascule::ref {
 
-// `flag`: cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers; or auto: cuda:0 if this build and this
+// `flag` is cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers; or auto: cuda:0 if this build and this
 // machine have a GPU, else cpu; `log` gets the choice and its reason. Call it from one thread, before any other use of
 // LibTorch: an earlier use would find no GPU, and LibTorch would not look again. With a GPU it takes seconds; float32
 // is then computed without TF32. Returns INVALID_ARGUMENT for another word or a number that no GPU here has,

@@ -46,7 +46,7 @@ class Needles {
 // Immutable; any thread may call it.
 class AddedTokens {
  public:
-  // `list` may be null. INVALID_ARGUMENT: malformed, or an id is not the one that Hugging Face's tokenizers would give.
+  // `list` may be null. INVALID_ARGUMENT if malformed, or if an id is not the one that Hugging Face's tokenizers give.
   static absl::StatusOr<AddedTokens> read(const nlohmann::json& list, const Vocabulary& vocabulary,
                                           const Normalizer& normalizer);
 

@@ -13,8 +13,8 @@
 
 namespace bascule::ref {
 
-// The result of two neighbours. Of all pairs of a word, the one with the lowest rank is merged first; of several, the
-// leftmost.
+// The result of merging two neighbours. Of all pairs of a word, the one with the lowest rank is merged first; of
+// several, the leftmost.
 struct Merge {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   std::uint32_t rank = kNone;
@@ -23,7 +23,7 @@ struct Merge {
 
 class Merges {
  public:
-  // `list` holds pairs, ["a", "b"] or "a b". INVALID_ARGUMENT: a pair, or its result, is no token.
+  // `list` holds pairs, ["a", "b"] or "a b". Returns INVALID_ARGUMENT if a pair, or its result, is no token.
   static absl::StatusOr<Merges> read(const nlohmann::json& list, const Vocabulary& vocabulary);
 
   // Merges `symbols` until no pair can be merged.

@@ -10,13 +10,13 @@
 
 namespace bascule::ref {
 
-// UNIMPLEMENTED: `what` is well-formed, but not supported.
+// Returns UNIMPLEMENTED for `what`, which is well-formed but not supported.
 absl::Status unread(std::string_view what);
 
-// The "type" of a part, such as a normalizer; `kind` names it in errors. INVALID_ARGUMENT if there is none.
+// Returns the "type" of a part, such as a normalizer; `kind` names it in errors. INVALID_ARGUMENT if there is none.
 absl::StatusOr<std::string> type_of(const nlohmann::json& part, std::string_view kind);
 
-// The list of parts under `key` of a Sequence.
+// Returns the list of parts under `key` of a Sequence.
 absl::StatusOr<const nlohmann::json*> list_of(const nlohmann::json& part, const char* key);
 
 // Returns `text` with its length before it, so that several in a row can be read in one way only. For fingerprints.

@@ -21,16 +21,16 @@ struct Segment {
 // Immutable; any thread may call it.
 class Pattern {
  public:
-  // {"String": "..."} or {"Regex": "..."}; `kind` names the part in errors.
+  // Reads {"String": "..."} or {"Regex": "..."}; `kind` names the part in errors.
   static absl::StatusOr<Pattern> read(const nlohmann::json& value, std::string_view kind);
   static Pattern text(std::string_view text);
-  // A regular expression in Oniguruma's syntax.
+  // Makes the pattern from a regular expression in Oniguruma's syntax.
   static absl::StatusOr<Pattern> regex(std::string_view expression);
 
   // Appends the segments of `span`, in order and without gaps; text outside the span is not read. A match may be empty.
   absl::Status find(std::string_view text, Span span, std::vector<Segment>& segments) const;
 
-  // The pattern, if it is a single character; otherwise empty.
+  // Returns the pattern if it is a single character; otherwise an empty text.
   std::string_view single_character() const;
 
   std::string describe() const;

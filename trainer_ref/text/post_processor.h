@@ -16,7 +16,7 @@ class PostProcessor {
   // UNIMPLEMENTED names an unsupported post_processor. `part` may be null.
   static absl::StatusOr<PostProcessor> read(const nlohmann::json& part);
 
-  // A text's tokens, with the special tokens around them if requested.
+  // Returns a text's tokens, with the special tokens around them if requested.
   std::vector<std::int64_t> apply(std::vector<std::int64_t> token_ids, bool add_special_tokens) const;
 
   void describe(std::string& out) const;

@@ -35,8 +35,8 @@ class Matcher {
   Matcher& operator=(const Matcher&) = delete;
   ~Matcher();
 
-  // The first match that begins at `from` or later, if any. `text` is UTF-8. Returns RESOURCE_EXHAUSTED if the search
-  // was given up because it needed too many steps.
+  // Returns the first match that begins at `from` or later, if any. `text` is UTF-8. Returns RESOURCE_EXHAUSTED if the
+  // search was given up because it needed too many steps.
   absl::StatusOr<std::optional<Span>> next(std::string_view text, std::size_t from);
 
  private:

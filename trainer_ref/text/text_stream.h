@@ -19,7 +19,7 @@ class TextStream {
   // ids add none, nor do special tokens unless requested.
   std::string push(std::int64_t token_id);
 
-  // The rest, once no token follows: a character that stays cut is U+FFFD.
+  // Returns the rest, once no token follows. A character that stays cut becomes U+FFFD.
   std::string finish();
 
  private:

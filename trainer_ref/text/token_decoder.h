@@ -21,10 +21,10 @@ class TokenDecoder {
   // UNIMPLEMENTED names an unsupported decoder. `part` may be null: tokens are joined by spaces.
   static absl::StatusOr<TokenDecoder> read(const nlohmann::json& part);
 
-  // Stages for one text, linked in order, JoinStage the last. They refer to this decoder.
+  // Returns stages for one text, linked in order, with JoinStage last. They refer to this decoder.
   std::vector<std::unique_ptr<DecoderStage>> stages() const;
 
-  // The bytes that `token` represents, which may cut a character. Skips steps that change characters.
+  // Returns the bytes that `token` represents, which may cut a character. Skips steps that change characters.
   std::string bytes_of(std::string_view token) const;
 
   void describe(std::string& out) const;

@@ -33,7 +33,7 @@ class TokenModel {
 absl::StatusOr<std::unique_ptr<TokenModel>> read_bpe(const nlohmann::json& model, const Vocabulary& vocabulary);
 absl::StatusOr<std::unique_ptr<TokenModel>> read_word_level(const nlohmann::json& model, const Vocabulary& vocabulary);
 
-// INVALID_ARGUMENT for the text in which no token was found.
+// Returns INVALID_ARGUMENT for a text in which no token was found.
 absl::Status no_token(std::string_view text);
 
 }  // namespace bascule::ref

@@ -38,7 +38,7 @@ class Tokenizer {
   // Leaves out unknown ids, and special tokens unless requested.
   std::string decode(std::span<const std::int64_t> token_ids, bool with_special_tokens = false) const;
 
-  // The same text piece by piece, as the tokens come.
+  // Decodes like decode(), but piece by piece, as the tokens come.
   TextStream stream(bool with_special_tokens = false) const;
 
   std::optional<std::int64_t> id_of(std::string_view token) const;

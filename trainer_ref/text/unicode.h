@@ -29,8 +29,8 @@ bool is_white_space(char32_t character);
 // at the end.
 std::size_t utf8_prefix(std::string_view bytes);
 
-// `bytes` as UTF-8: each longest beginning of a character that is not continued, and each other invalid byte, becomes
-// U+FFFD (the Unicode Standard, section 3.9: substitution of maximal subparts).
+// Returns `bytes` as UTF-8: each longest beginning of a character that is not continued, and each other invalid byte,
+// becomes U+FFFD (the Unicode Standard, section 3.9: substitution of maximal subparts).
 std::string repaired(std::string_view bytes);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };

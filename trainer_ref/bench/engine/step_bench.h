@@ -20,20 +20,20 @@ struct EngineShape {
   std::int64_t most_rows = 0, longest = 0;
 };
 
-// Rates of copies of 1 GiB and products of 8192² on a GPU, 64 MiB and 1024² on a CPU: the best of several.
+// Returns the best rates of several copies (1 GiB; on a CPU 64 MiB) and matrix products (8192²; on a CPU 1024²).
 Rates measure_rates(const ref::Place& place, DType dtype);
 
-// A runner with random weights; on a GPU it replays graphs if this build has them.
+// Makes a runner with random weights; on a GPU it replays graphs if this build has them.
 absl::StatusOr<std::unique_ptr<ref::TorchRunner>> make_runner(const EngineShape& shape);
 
 Cost decode_cost(const EngineShape& shape, std::int64_t rows, std::int64_t context);
 Cost prefill_cost(const EngineShape& shape, std::int64_t rows, std::int64_t tokens);
 
-// Seconds of each of `repeat` steps in which `rows` sequences of `context` tokens generate one more. Returns
-// RESOURCE_EXHAUSTED if the cache has too few blocks.
+// Returns the seconds of each of `repeat` steps, in which `rows` sequences of `context` tokens generate one more.
+// Returns RESOURCE_EXHAUSTED if the cache has too few blocks.
 absl::StatusOr<std::vector<double>> time_decode(const EngineShape& shape, ref::Runner& runner, std::int64_t rows,
                                                 std::int64_t context, int repeat);
-// The same for steps that compute `rows` whole prompts of `tokens`.
+// Like time_decode(), for steps that compute `rows` whole prompts of `tokens` tokens.
 absl::StatusOr<std::vector<double>> time_prefill(const EngineShape& shape, ref::Runner& runner, std::int64_t rows,
                                                  std::int64_t tokens, int repeat);
 

@@ -1,4 +1,4 @@
-// What an update needs at least, computed from its shape: operations, and the bytes of its parts.
+// The least work that an update needs, computed from its shape: operations, and the bytes of its parts.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ double operations_of(const ref::TrialShape& shape);
 
 ref::MemoryPlan plan_of(const ref::TrialShape& shape);
 
-// On a GPU: the most memory that the log-probabilities of a whole update take in forward and backward pass, in addition
-// to hidden states, weights and their gradients.
+// Returns the most memory on a GPU that the log-probabilities of a whole update take in forward and backward pass, in
+// addition to hidden states, weights and their gradients; nullopt on a CPU.
 std::optional<std::int64_t> log_probs_bytes(const ref::TrialShape& shape);
 
 }  // namespace bascule::bench

@@ -1,4 +1,4 @@
-// The paged cache's memory, and attention over it. One thread; on a GPU its current stream.
+// The paged cache's memory, and attention over it. For one thread; on a GPU, for the thread's current stream.
 //
 // Shapes: L layers, S = blocks * kBlockTokens places, G key/value heads, D head width; n rows of a group, c tokens per
 // row, T places of the longest context, in whole blocks.
@@ -19,7 +19,7 @@ namespace bascule::ref {
 // A step's rows as one flat batch of N tokens, group after group.
 struct FlatBatch {
   at::Tensor token_ids, positions;  // int64 [N], on the cache's device
-  std::vector<std::int64_t> last;   // of each row, in the order of the step: its last token's place in the batch
+  std::vector<std::int64_t> last;   // the place in the batch of each row's last token, in the order of the step
 };
 
 // Bytes of one block over all layers, keys and values.

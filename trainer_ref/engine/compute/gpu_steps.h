@@ -31,7 +31,7 @@ class GpuSteps final : public Steps {
   GraphCounts graphs() const override { return graphs_ ? graphs_->counts() : GraphCounts{}; }
 
  private:
-  // The results of draws: [most] of each.
+  // The results of draws, with room for `most` of each.
   struct Results {
     at::Tensor drawn, tops;
     Results(std::int64_t most, const at::TensorOptions& options);
@@ -61,11 +61,11 @@ class GpuSteps final : public Steps {
   const StepsOptions options_;
   GpuCache cache_;
   PagedForward forward_;
-  StepNumbers recorded_, launched_;  // for graphs, at fixed addresses; for all other steps
+  StepNumbers recorded_, launched_;  // recorded_ for graphs, at fixed addresses; launched_ for all other steps
   Results results_;
   std::array<HostResults, 2> host_results_;
-  std::size_t turn_ = 0;                   // of the last step that was started
-  std::vector<std::int32_t> first_draws_;  // of each of its rows
+  std::size_t turn_ = 0;                   // the host_results_ of the last step that was started
+  std::vector<std::int32_t> first_draws_;  // for each row of that step
   std::deque<Started> started_;
   std::optional<StepGraphs> graphs_;
 };

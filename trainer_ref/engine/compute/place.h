@@ -14,7 +14,7 @@ namespace bascule::ref {
 
 struct Place {
   c10::Device device = c10::kCPU;
-  std::optional<c10::Stream> stream;  // of a GPU: not the default one, on which no graph can be recorded
+  std::optional<c10::Stream> stream;  // on a GPU; not the default stream, on which no graph can be recorded
 
   // `device` must come from open_torch_device().
   static Place on(c10::Device device) {
@@ -27,7 +27,7 @@ struct Place {
   Stream handle() const { return stream ? static_cast<Stream>(stream->native_handle()) : nullptr; }
 };
 
-// While it lives, the calling thread's work goes to the place's stream.
+// While this object lives, the calling thread's work goes to the place's stream.
 class AtPlace {
  public:
   explicit AtPlace(const Place& place) : guard_(place.stream) {}

@@ -16,7 +16,7 @@ namespace bascule::ref {
 class PlainSteps final : public Steps {
  public:
   PlainSteps(const ModelConfig& config, const StepsOptions& options);
-  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;  // computes it
+  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;  // also computes it
   std::vector<RowOutput> finish() override { return std::move(outputs_); }
   void clear() override { cache_.clear(); }
 
@@ -30,7 +30,7 @@ class PlainSteps final : public Steps {
   CacheAttention cache_;
   std::vector<RowOutput> outputs_;  // of the step that was started
   at::Tensor pinned_;               // float32, grown to the largest step's logits
-  kernels::ThreadPool samplers_;    // as many as LibTorch's
+  kernels::ThreadPool samplers_;    // as many threads as LibTorch has
 };
 
 }  // namespace bascule::ref

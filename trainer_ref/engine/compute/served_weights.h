@@ -39,7 +39,7 @@ class ServedWeights {
 
   struct SenderOptions {
     std::string endpoint{}, worker{}, compatibility_key{};
-    std::function<void()> on_pending;  // from the receiver's thread
+    std::function<void()> on_pending;  // called on the receiver's thread
     std::function<void(std::string_view)> log;
     Place place{};
   };
@@ -49,8 +49,8 @@ class ServedWeights {
                                                                     SenderOptions options);
 
   Served commit();
-  Served look() const;                                                        // as Runner::look()
-  const std::shared_ptr<const Decoder>& decoder() const { return current_; }  // once commit() was ready
+  Served look() const;                                                        // like Runner::look()
+  const std::shared_ptr<const Decoder>& decoder() const { return current_; }  // set once commit() was ready
 
  private:
   explicit ServedWeights(ModelConfig config) : config_(std::move(config)) {}
@@ -67,7 +67,7 @@ class ServedWeights {
   std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
   std::shared_ptr<const Decoder> current_;
   std::optional<Receiver> receiver_;
-  Flip flip_;  // the last commit's
+  Flip flip_;  // the result of the last commit
   absl::Status failure_;
 };
 

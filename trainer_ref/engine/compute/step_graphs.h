@@ -35,7 +35,7 @@ class StepGraphs {
 
  private:
   struct Known {
-    std::unique_ptr<Graph> graph;  // null: it was run once
+    std::unique_ptr<Graph> graph;  // null if the shape was run only once
     std::uint64_t last_run = 0;
   };
   struct Slot {

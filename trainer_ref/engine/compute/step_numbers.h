@@ -23,13 +23,13 @@ namespace bascule::ref {
 // A step's counts. A graph is recorded for one shape.
 struct StepShape {
   std::int64_t tokens = 0;   // N
-  std::int64_t singles = 0;  // of these, at their beginning
+  std::int64_t singles = 0;  // how many of them are singles, which come first
   std::int64_t rows = 0;     // of the table of blocks
   std::int64_t blocks = 0;   // of a row
   std::int64_t tiles = 0;
   std::int64_t picked = 0;  // tokens whose logits are made
   std::int64_t draws = 0;
-  bool picks_all = false;  // of the tokens, in their order
+  bool picks_all = false;  // all tokens, in their order
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -50,7 +50,7 @@ class StepNumbers {
 
   // Lays `rows` out in `shape`, which has room for them, and copies all to the device, after the current stream's work.
   // The step before the last must be over, because two host buffers take turns. Padding writes to `spare_block`.
-  // `draws_before`: the first draw of each row of the last step.
+  // `draws_before` has the first draw of each row of the last step.
   void upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
               std::int64_t spare_block);
 

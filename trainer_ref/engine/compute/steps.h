@@ -20,7 +20,7 @@ struct StepsOptions {
   std::size_t blocks = 1024;  // of the cache
   at::ScalarType dtype = at::kFloat;
   Place place{};
-  GraphRecorder* recorder = nullptr;                 // outlives the steps; none: no graphs
+  GraphRecorder* recorder = nullptr;                 // outlives the steps; null: no graphs
   std::int64_t most_rows = 0;                        // of a step, siblings that draw with their lead included
   std::int64_t most_blocks = 0;                      // of a row
   std::size_t scored_logits = std::size_t{1} << 23;  // made at a time to score a prompt: 32 MiB
@@ -30,7 +30,7 @@ struct StepsOptions {
 class Steps {
  public:
   virtual ~Steps() = default;
-  // As Runner::start(). LibTorch's exceptions pass through; after one, do not call finish() for this step.
+  // Like Runner::start(). LibTorch's exceptions pass through; after one, do not call finish() for this step.
   virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
   // Finishes the oldest step that was started, and returns an output for each row.
   virtual std::vector<RowOutput> finish() = 0;

@@ -1,7 +1,7 @@
 // An answer of /v1/completions or /v1/chat/completions in OpenAI's form: whole, or as Server-Sent Events while it
 // grows.
 //
-// One thread. `card` outlives it.
+// For one thread. `card` must outlive the answer.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ struct ApiRequest {
 };
 
 // Both encode the texts, in time proportional to their length. `seed` is used if the request has none. INVALID_ARGUMENT
-// names the wrong field, what was found there and what is expected. NOT_FOUND: the request names another model.
+// names the wrong field, what was found there and what is expected. Returns NOT_FOUND for another model's name.
 absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
 absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed);
 

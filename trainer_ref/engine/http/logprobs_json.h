@@ -14,7 +14,7 @@ namespace bascule::ref {
 class LogprobLists {
  public:
   LogprobLists(const AnswerOptions& options, const ModelCard& card);
-  // `offset`: characters of the text before the token.
+  // `offset` is the number of characters of the text before the token.
   void add(const Sample& sample, std::size_t offset);
   void add_unknown(std::int64_t token, std::size_t offset);  // nothing is known of a text's first token
   nlohmann::json take();

@@ -15,7 +15,7 @@ namespace bascule::ref {
 inline constexpr std::int64_t kMostTopLogprobs = 20;
 
 absl::StatusOr<nlohmann::json> parse_object(std::string_view text);
-absl::Status check_model(Fields& fields, const ModelCard& card);  // NOT_FOUND
+absl::Status check_model(Fields& fields, const ModelCard& card);  // NOT_FOUND if the request names another model
 bool is_token(const nlohmann::json& value, const ModelCard& card);
 
 // Encodes `text`. Errors begin with `where`.

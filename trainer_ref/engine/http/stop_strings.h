@@ -21,7 +21,7 @@ class StopStrings {
   // Returns the text that `more` makes certain: all but an end with which a stop string may begin. Empty once a stop
   // string was found.
   std::string push(std::string_view more);
-  std::string finish();  // the rest, once nothing follows
+  std::string finish();  // returns the rest, once nothing follows
 
   // The stop string that ended the text: the one that begins first; of several that begin there, the first in the list.
   const std::optional<std::string>& found() const { return found_; }

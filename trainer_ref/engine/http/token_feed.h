@@ -30,7 +30,7 @@ class TokenFeed final : public TokenSink {
     if (first) ready_();
   }
 
-  // The oldest tokens, at most `most`.
+  // Returns the oldest tokens, at most `most`.
   std::vector<NewToken> take(std::size_t most) {
     std::vector<NewToken> taken;
     const std::lock_guard lock(mutex_);

@@ -151,7 +151,7 @@ class Engine {
   std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
   std::optional<Step> ahead_;                 // started and not completed
   bool asleep_ = false;                       // the cache is given back
-  std::vector<Slept> falling_asleep_;         // callers that wait for that
+  std::vector<Slept> falling_asleep_;         // callers of sleep() that wait until it sleeps
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -164,7 +164,7 @@ class Engine {
   std::size_t sequences_ = 0;  // submitted and not ended
   std::uint64_t rejected_ = 0;
   bool closed_ = false;       // nothing is taken: asleep, or about to be
-  std::uint64_t sleeps_ = 0;  // asked for
+  std::uint64_t sleeps_ = 0;  // how often sleep() was called
   EngineStats stats_;
 
   std::thread thread_;

@@ -14,7 +14,7 @@ namespace bascule::ref {
 // Which weights the next step will use.
 struct Served {
   bool ready = false;    // there are weights, and they may be served
-  bool changed = false;  // by this call
+  bool changed = false;  // this call changed them
   bool pending = false;  // commit() has work: a version, or a single copy to be written; set by look() alone
   Epoch epoch = 0;
   Version version = 0;      // 0: a checkpoint's own
@@ -30,7 +30,7 @@ struct GraphCounts {
 class Runner {
  public:
   virtual ~Runner() = default;
-  // At a token boundary: flips to a pending version. Blocks only with a single copy, while it is written.
+  // Flips to a pending version, at a token boundary. Blocks only with a single copy, while it is written.
   virtual Served commit() = 0;
   // Returns what is served, and whether it may still be served, without a flip. Does not block.
   virtual Served look() = 0;

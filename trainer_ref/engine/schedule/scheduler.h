@@ -55,7 +55,7 @@ class Scheduler {
   bool has_begun() const;
 
   // Call it after the runner computed `step`; outputs[i] belongs to its rows[i], and is moved from. Returns the
-  // sequences that ended. If a step was planned after this one, pass it: its rows for those then have no sequence.
+  // sequences that ended. If a step was planned after this one, pass it: its rows for these become void.
   Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind = nullptr);
 
   // Call it instead of complete() if `step` failed and the cache is lost. All running sequences wait again, to be

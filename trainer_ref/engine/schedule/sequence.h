@@ -62,7 +62,7 @@ struct Sequence {
   std::vector<std::int64_t> tokens;  // the prompt, then what was generated
   std::size_t prompt_tokens = 0;
   std::vector<Sample> samples;  // one for each generated token
-  std::vector<Epoch> epochs;    // also: the epoch of the sender whose weights made it
+  std::vector<Epoch> epochs;    // one for each: the epoch of the sender whose weights made it
   std::vector<Version> versions;
   FinishReason finish = FinishReason::kNone;
   bool suspect = false;  // a step with it failed: it is computed alone until it has sampled

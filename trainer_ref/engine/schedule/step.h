@@ -12,7 +12,7 @@
 
 namespace bascule::ref {
 
-// Compute tokens[begin, begin + count) of one sequence; its blocks have room for them.
+// A request to compute tokens[begin, begin + count) of one sequence, whose blocks have room for them.
 struct Row {
   Sequence* sequence = nullptr;
   std::size_t begin = 0;

@@ -34,7 +34,7 @@ class PromptWriter {
 
   // Returns the problem's own token ids, if it has any. Otherwise encodes its messages, as the chat template writes
   // them, up to the start of the model's answer; or else its text, with the special tokens that begin or end every
-  // text. INVALID_ARGUMENT: the template refuses the messages or is missing, or the tokenizer cannot encode the text.
+  // text. Returns INVALID_ARGUMENT if the template refuses the messages or is missing, or the text cannot be encoded.
   absl::StatusOr<std::vector<std::int64_t>> tokens_of(const Problem& problem) const;
 
   const Tokenizer& tokenizer() const { return tokenizer_; }

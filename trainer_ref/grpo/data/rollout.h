@@ -20,8 +20,8 @@ struct Problem {
 struct Rollout {
   std::vector<std::int64_t> token_ids;
   std::vector<float> log_probs;         // of each token, by the engine that sampled it
-  std::vector<std::uint64_t> epochs;    // each token's weights: their sender's epoch
-  std::vector<std::uint64_t> versions;  // and their version
+  std::vector<std::uint64_t> epochs;    // for each token, the epoch of the sender whose weights sampled it
+  std::vector<std::uint64_t> versions;  // and the version of these weights
   std::string finish_reason;            // "stop", "length" or, from an engine that was told to abort, "abort"
   std::string text;
   double reward = 0;

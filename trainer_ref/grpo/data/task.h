@@ -19,8 +19,8 @@ struct Task {
 // "73", the sum's two digits in reverse order, which is the order in which carries propagate.
 absl::StatusOr<Task> arithmetic_task(int operands);
 
-// Splits by the prompt alone: a prompt is on the same side in every run and every task. INVALID_ARGUMENT: there are
-// fewer than two different prompts.
+// Splits by the prompt alone: a prompt is on the same side in every run and every task. Returns INVALID_ARGUMENT if
+// there are fewer than two different prompts.
 absl::StatusOr<Task> split(std::vector<Problem> problems);
 
 // The indices of the `count` problems, out of `problems`, that step `step` uses. Each pass over the problems is a new

@@ -36,7 +36,7 @@ class Learner {
 
   // Updates the policy in `step`, counted from 1, with all completions of `groups`, which must have advantages. Calls
   // `before_write` each time before the weights change, once the gradients are computed; its error ends the update.
-  // RESOURCE_EXHAUSTED: the device failed.
+  // Returns RESOURCE_EXHAUSTED if the device failed.
   using BeforeWrite = std::function<absl::Status()>;
   absl::StatusOr<UpdateStatistics> update_policy(
       std::int64_t step, std::span<const CompletionGroup> groups,
@@ -44,12 +44,12 @@ class Learner {
   // Returns false if an update failed after it had changed some weights, so that they belong to no step.
   bool is_whole() const { return is_whole_; }
 
-  // Frees what is not needed before the next update: gradients, and memory that LibTorch keeps for reuse. UNAVAILABLE:
-  // the device failed.
+  // Frees what is not needed before the next update: gradients, and memory that LibTorch keeps for reuse. Returns
+  // UNAVAILABLE if the device failed.
   absl::Status free_memory();
 
-  // Writes a checkpoint of the run (run_state.h), and sets its optimizer_steps. FAILED_PRECONDITION: weights are not
-  // finite, and nothing is written.
+  // Writes a checkpoint of the run (run_state.h), and sets its optimizer_steps. Returns FAILED_PRECONDITION, and writes
+  // nothing, if weights are not finite.
   absl::Status save(const std::filesystem::path& folder, const std::filesystem::path& model, RunState state) const;
 
   const Policy& policy() const { return policy_; }

@@ -58,8 +58,8 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
                               const SupervisedOptions& options, const SupervisedHooks& hooks = {});
 
 // Returns the share of `problems` for which the model's likeliest tokens are exactly sft_target() without noise and the
-// end token. The problems go through the model in micro-batches as in SupervisedOptions. CANCELLED: `stopped` returned
-// true.
+// end token. The problems go through the model in micro-batches as in SupervisedOptions. Returns CANCELLED if `stopped`
+// returned true.
 absl::StatusOr<double> greedy_accuracy(
     const Policy& policy, const PromptWriter& prompts, std::span<const Problem> problems, std::size_t micro_batch = 64,
     std::int64_t micro_batch_tokens = 0, const std::function<bool()>& stopped = [] { return false; });

@@ -17,8 +17,8 @@ struct StartPoint {
   RunState resumed = {};             // its step is 0 if the run is new
 };
 
-// Reads the state of --resume. INVALID_ARGUMENT: the run cannot continue under these flags, its first model is gone, or
-// --out would overwrite the model.
+// Reads the state of --resume. Returns INVALID_ARGUMENT if the run cannot continue under these flags, its first model
+// is gone, or --out would overwrite the model.
 absl::StatusOr<StartPoint> read_start(const TrainFlags& flags);
 
 struct ResumableConfig {

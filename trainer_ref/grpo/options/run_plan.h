@@ -55,16 +55,16 @@ absl::StatusOr<FittedPlan> fit_plan(const TrainFlags& flags, const RunPlan& plan
 // Returns the problems of --task, --data and --eval-data.
 absl::StatusOr<Task> read_task_of(const TaskFlags& flags);
 
-// Returns the last step, from --steps or from --epochs over `problems` problems. INVALID_ARGUMENT: the resumed run has
-// reached it already.
+// Returns the last step, from --steps or from --epochs over `problems` problems. Returns INVALID_ARGUMENT if the
+// resumed run has reached it already.
 absl::StatusOr<std::int64_t> resolve_steps(const TrainFlags& flags, std::int64_t resumed_step, std::size_t problems);
 
-// Lets the learning rate fall until the run's last optimizer step, unless the schedule has another end.
-// INVALID_ARGUMENT: the schedule would end within the warm-up.
+// Lets the learning rate fall until the run's last optimizer step, unless the schedule has another end. Returns
+// INVALID_ARGUMENT if the schedule would end within the warm-up.
 absl::StatusOr<OptimizerOptions> resolve_schedule(const TrainFlags& flags, std::int64_t steps);
 
-// Reads the model's tokenizer and, if `task` needs it, its chat template. INVALID_ARGUMENT: there is no template, it
-// uses a construct that is not supported, or variables are given for a template that no problem needs.
+// Reads the model's tokenizer and, if `task` needs it, its chat template. Returns INVALID_ARGUMENT if there is no
+// template, it uses an unsupported construct, or variables are given for a template that no problem needs.
 absl::StatusOr<PromptWriter> read_prompt_writer(const ChatOptions& chat, const std::filesystem::path& model,
                                                 const Task& task);
 

@@ -26,8 +26,8 @@ struct ChildOptions {
 class ChildProcess {
  public:
   // Blocks until the program runs. It inherits only the three descriptors, and no ignored or blocked signals. Safe in a
-  // program with threads. NOT_FOUND, PERMISSION_DENIED: there is no such program, or it may not be run.
-  // RESOURCE_EXHAUSTED, UNAVAILABLE: no process, memory or descriptor is available.
+  // program with threads. Returns NOT_FOUND or PERMISSION_DENIED if there is no such program or it may not be run;
+  // RESOURCE_EXHAUSTED or UNAVAILABLE if no process, memory or descriptor is available.
   static absl::StatusOr<ChildProcess> start(ChildOptions options);
 
   ChildProcess(ChildProcess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
@@ -40,7 +40,7 @@ class ChildProcess {
   bool ends_within(absl::Duration time) const;
   // "it ended with exit status 2", "it was ended by signal 9"; empty while it runs.
   std::string how_it_ended() const;
-  int exit_status() const;  // -1: it runs, or a signal ended it
+  int exit_status() const;  // -1 while it runs, or if a signal ended it
 
  private:
   explicit ChildProcess(pid_t pid) : pid_(pid) {}

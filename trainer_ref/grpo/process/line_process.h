@@ -23,8 +23,8 @@ namespace bascule::ref {
 
 class LineProcess {
  public:
-  // Starts `command`: a program, found in PATH if its name has no slash, and its arguments. INVALID_ARGUMENT: there is
-  // no such program, or it may not be run. RESOURCE_EXHAUSTED: no process or descriptor is available.
+  // Starts `command`: a program, found in PATH if its name has no slash, and its arguments. Returns INVALID_ARGUMENT if
+  // there is no such program or it may not be run; RESOURCE_EXHAUSTED without a process or descriptor for it.
   static absl::StatusOr<std::unique_ptr<LineProcess>> start(std::vector<std::string> command);
 
   // Closes its stdin, gives it a second to end unless an exchange() timed out, and then kills its whole group. If this
@@ -34,9 +34,9 @@ class LineProcess {
   LineProcess& operator=(const LineProcess&) = delete;
 
   // Writes `line` and a newline, and returns the program's next line without its newline. Blocks for at most `timeout`.
-  // Reads while it writes, so a program may answer before it has read everything. UNAVAILABLE: it ended (the text says
-  // how), or closed a pipe. DEADLINE_EXCEEDED: it did not answer in time. CANCELLED: `stopped`, called a few times per
-  // second, returned true. RESOURCE_EXHAUSTED: a line exceeds 256 MiB. After an error the process cannot be used.
+  // Reads while it writes, so a program may answer before it has read everything. Returns UNAVAILABLE if it ended (the
+  // text says how) or closed a pipe, DEADLINE_EXCEEDED if it did not answer in time, RESOURCE_EXHAUSTED for a line over
+  // 256 MiB, and CANCELLED once `stopped`, called a few times per second, returns true. After an error it is unusable.
   absl::StatusOr<std::string> exchange(
       std::string_view line, absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; });
 

@@ -15,8 +15,8 @@ namespace bascule::ref {
 class PrivateEndpoint {
  public:
   // Makes the folder in XDG_RUNTIME_DIR, or else in the folder for temporary files. Starts a process that removes the
-  // folder if this one cannot (SIGKILL). UNAVAILABLE, PERMISSION_DENIED, RESOURCE_EXHAUSTED: no folder or no process
-  // can be made.
+  // folder if this one cannot (SIGKILL). Returns UNAVAILABLE, PERMISSION_DENIED or RESOURCE_EXHAUSTED if no folder or
+  // no process can be made.
   static absl::StatusOr<std::unique_ptr<PrivateEndpoint>> make();
   ~PrivateEndpoint();
   PrivateEndpoint(const PrivateEndpoint&) = delete;

@@ -37,8 +37,8 @@ std::string endpoint_in(const std::string& folder, const SpawnFlags& flags, cons
 
 // Returns the engines to start. Their flags come from these sources, where a later one overrides an earlier one: the
 // environment and config files, which they read themselves; the run (model, sync, worker, listen, device, threads);
-// --engine-flags. But "device" and "threads" in the "engine" object of a config file override the run's.
-// INVALID_ARGUMENT: there is no such program, or a config file cannot be read.
+// --engine-flags. But "device" and "threads" in the "engine" object of a config file override the run's. Returns
+// INVALID_ARGUMENT if there is no such program, or a config file cannot be read.
 absl::StatusOr<std::vector<SpawnedEngine>> engines_to_spawn(const SpawnFlags& flags, const SpawnPlace& place);
 
 }  // namespace bascule::ref

@@ -18,7 +18,7 @@
 namespace bascule::ref {
 
 struct SpawnedEngine {
-  std::string name;                  // "engine-0", before each of its lines
+  std::string name;                  // "engine-0"; printed before each of its lines
   std::vector<std::string> command;  // a program that prints "listening on URL" to stdout once it listens
 };
 
@@ -38,8 +38,8 @@ class SpawnedEngines {
   SpawnedEngines(const SpawnedEngines&) = delete;
   SpawnedEngines& operator=(const SpawnedEngines&) = delete;
 
-  // Blocks until each engine listens, and returns their URLs. CANCELLED: `stopped` returned true. Other errors come
-  // from failure().
+  // Blocks until each engine listens, and returns their URLs. Returns CANCELLED if `stopped` returned true. Other
+  // errors come from failure().
   absl::StatusOr<std::vector<std::string>> wait_until_listening(const std::function<bool()>& stopped) const;
 
   // The engine's current URL; empty while it is being restarted.

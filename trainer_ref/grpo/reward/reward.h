@@ -37,7 +37,7 @@ inline constexpr double kLargestReward = 1e6;
 struct RewardOptions {
   absl::Duration timeout = absl::Seconds(60);               // for one batch
   std::function<void(std::string_view)> log = [](auto) {};  // gets failures that are retried
-  std::function<bool()> stopped = [] { return false; };     // true ends every wait within a second: CANCELLED
+  std::function<bool()> stopped = [] { return false; };     // if true, every wait ends with CANCELLED, within a second
 };
 
 using RewardFunction = double (*)(const Problem&, const Rollout&);

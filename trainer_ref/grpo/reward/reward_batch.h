@@ -34,8 +34,8 @@ std::string reward_request(std::uint64_t id, std::span<const Scored> completions
 // Returns the `count` rewards of an answer; NaN for null. INVALID_ARGUMENT says what was expected and found.
 absl::StatusOr<std::vector<double>> read_reward_answer(std::string_view answer, std::uint64_t id, std::size_t count);
 
-// Starts `command`, a program (found in PATH if its name has no slash) and its arguments. INVALID_ARGUMENT: it cannot
-// be started. `name` is for logs and errors.
+// Starts `command`, a program (found in PATH if its name has no slash) and its arguments. Returns INVALID_ARGUMENT if
+// it cannot be started. `name` is for logs and errors.
 absl::StatusOr<std::unique_ptr<Reward>> exec_reward(std::string name, std::vector<std::string> command,
                                                     RewardOptions options);
 

@@ -19,15 +19,15 @@ struct RewardSpec {
   std::string name = {};  // in metrics, each once: "exact_match", "exec:reward.py", "http://127.0.0.1:9000/score"
   double weight = 1;
   bool needs_answer = false;              // the reward does not apply to a problem without one
-  RewardFunction function = nullptr;      // or
-  std::vector<std::string> command = {};  // of exec:, the program and its arguments, or
-  std::string url = {};                   // of http:
+  RewardFunction function = nullptr;      // set for a function of reward.h
+  std::vector<std::string> command = {};  // set for exec:, the program and its arguments
+  std::string url = {};                   // set for http:
 };
 
 // Parses names with optional weights: "exact_match,exec:./reward.py=0.5". A weight follows the last "=" of its item and
 // is 1 by default. Blanks separate the words of a command. A backslash escapes the next character (exec:./a\,b.py,
-// http://host/?kind\=1). INVALID_ARGUMENT: a name is unknown (the text has the nearest one), an item appears twice, a
-// weight is not a number or exceeds a million, or a URL is invalid.
+// http://host/?kind\=1). Returns INVALID_ARGUMENT if a name is unknown (the text has the nearest one), an item appears
+// twice, a weight is not a number or exceeds a million, or a URL is invalid.
 absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text);
 
 // Returns INVALID_ARGUMENT if a reward needs answers and no problem has one; the text names the reward.

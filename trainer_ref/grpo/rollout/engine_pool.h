@@ -34,7 +34,7 @@ struct EnginePoolOptions {
   std::int64_t batch = 16;   // completions that an engine makes at a time, until limits() has set it
   absl::Duration request_timeout = absl::Seconds(60);
   std::function<void(std::string_view)> log = [](std::string_view) {};  // lost requests, engines that came back
-  std::function<bool()> stopped = [] { return false; };                 // true ends every wait within a second
+  std::function<bool()> stopped = [] { return false; };                 // if true, every wait ends within a second
 };
 
 class EnginePool {

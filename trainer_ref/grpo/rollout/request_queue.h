@@ -99,7 +99,7 @@ class RequestQueue {
   void wait_until_taken();
   // Blocks for `time`, or until cancelled. Returns whether it was cancelled.
   bool pause(std::chrono::nanoseconds time);
-  Time last_answer() const;  // to any call
+  Time last_answer() const;  // when the last answer to any call came
   std::vector<EngineUse> use();
 
   void cancel();  // ends every wait, now and later

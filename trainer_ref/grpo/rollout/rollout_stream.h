@@ -46,7 +46,7 @@ class RolloutStream {
   using Answers = absl::StatusOr<Step>;
   using RequestsOf = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
 
-  // `pool` must outlive it. Requests nothing before the first published().
+  // `pool` must outlive this object. Requests nothing before the first published().
   RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of);
   ~RolloutStream();  // cancels the pool, whose open requests are no longer useful
 

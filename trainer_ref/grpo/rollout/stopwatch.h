@@ -26,7 +26,7 @@ class Stopwatch {
     seconds_[std::string(phase)] += std::chrono::duration<double>(now - std::exchange(last_, now)).count();
   }
 
-  // NaN: there was no such phase.
+  // Returns NaN if there was no such phase.
   double seconds(std::string_view phase) const {
     const auto found = seconds_.find(phase);
     return found != seconds_.end() ? found->second : std::numeric_limits<double>::quiet_NaN();

@@ -42,7 +42,7 @@ struct StepSeconds {
 
 struct StepMetrics {
   std::int64_t step = 0;
-  std::uint64_t version = 0;  // that the engines serve after this step
+  std::uint64_t version = 0;  // the version that the engines serve after this step
   double reward_mean = kNoNumber, reward_std = kNoNumber;
   std::vector<std::pair<std::string, double>> rewards = {};  // the mean of each, without its weight
   std::int64_t groups = 0, flat_groups = 0;                  // flat: all rewards are equal before --overlong-penalty

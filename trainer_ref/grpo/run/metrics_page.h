@@ -22,8 +22,8 @@ namespace bascule::ref {
 
 class MetricsPage {
  public:
-  // Listens at `address`, the HOST:PORT of --metrics. INVALID_ARGUMENT: it is not an address. UNAVAILABLE: it is in
-  // use.
+  // Listens at `address`, the HOST:PORT of --metrics. Returns INVALID_ARGUMENT if it is not an address, and UNAVAILABLE
+  // if it is in use.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> serve(std::string_view address);
 
   const std::string& url() const { return server_->url(); }

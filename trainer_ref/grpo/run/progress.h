@@ -16,7 +16,7 @@ namespace bascule::ref {
 // How fast steps follow one another, evaluations and checkpoints included.
 class Pace {
  public:
-  void begin(double elapsed_seconds) { ends_.assign(1, elapsed_seconds); }  // of the run, when its first step starts
+  void begin(double elapsed_seconds) { ends_.assign(1, elapsed_seconds); }  // the run's time when its first step starts
   void step_ended(double elapsed_seconds);
 
   // Estimates the rest from the mean of the last 20 steps; NaN before the first step ends.

@@ -30,9 +30,9 @@ class RunLog {
   struct Options {
     std::filesystem::path folder;                // of run.json, metrics.jsonl, completions.jsonl, report.html
     bool saves = false;                          // checkpoints are written during the run
-    std::function<void(std::string_view)> line;  // the log
+    std::function<void(std::string_view)> line;  // writes to the log
   };
-  // `page`: null without --metrics.
+  // `page` is null without --metrics.
   RunLog(Options options, std::unique_ptr<MetricsPage> page) : options_(std::move(options)), page_(std::move(page)) {}
 
   // Starts a run that will end with `last_step`. A new one (`step` is 0) begins new files; a resumed one appends after

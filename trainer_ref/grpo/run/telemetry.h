@@ -23,8 +23,8 @@ class StepTelemetry {
   explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
 
   void rolled_out(RolloutFigures rollouts);
-  void scored(std::span<const CompletionGroup> groups, RewardMeans rewards);  // at least one completion
-  void replaced(std::int64_t groups);                                         // flat ones, by groups of other problems
+  void scored(std::span<const CompletionGroup> groups, RewardMeans rewards);  // with at least one completion
+  void replaced(std::int64_t groups);                                         // flat groups, replaced by new ones
   void updated(const UpdateStatistics& update);
   void sent(SendReport report);
 
