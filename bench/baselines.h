@@ -29,7 +29,7 @@ class PlainCopy {
 class FlatCopy final : public PlainCopy {
  public:
   enum class Into { kMemfd, kFile };
-  // Makes a copy into `bytes` bytes of a memfd, or of an unnamed file in `folder`. `pool` must outlive it.
+  // Makes a copy into `bytes` bytes of a memfd, or of an unnamed file in `folder`. `pool` must outlive the result.
   static absl::StatusOr<FlatCopy> make(Into into, const std::filesystem::path& folder, std::uint64_t bytes,
                                        kernels::ThreadPool& pool);
 
@@ -52,7 +52,7 @@ class FlatCopy final : public PlainCopy {
 class WriteAndSync {
  public:
   static absl::StatusOr<WriteAndSync> make(const std::filesystem::path& folder, std::span<const std::byte> source);
-  absl::StatusOr<double> run(std::span<const std::byte> source);  // seconds
+  absl::StatusOr<double> run(std::span<const std::byte> source);  // returns seconds
 
  private:
   UniqueFd descriptor_;
@@ -63,7 +63,7 @@ class WriteAndSync {
 class SocketTurns {
  public:
   static absl::StatusOr<SocketTurns> make(int processes);
-  absl::StatusOr<double> run(int turns);  // seconds for all turns
+  absl::StatusOr<double> run(int turns);  // returns seconds for all turns
 
  private:
   std::vector<Process> processes_;

@@ -41,9 +41,9 @@ class FakeFleet {
   void run_until(const std::function<bool()>& done, Deadline deadline);
   boost::asio::io_context& io() { return io_; }  // for events that should wake run_until()
 
-  int welcomed() const;                            // connected, and may read slots
-  int serving(Version at_least = 1) const;         // connected, and serve such a version
-  int lost() const { return lost_; }               // refused, evicted or disconnected by the sender
+  int welcomed() const;                            // how many are connected, and may read slots
+  int serving(Version at_least = 1) const;         // how many are connected, and serve such a version
+  int lost() const { return lost_; }               // how many the sender refused, evicted or disconnected
   const std::string& why() const { return why_; }  // why the last one was lost
 
  private:

@@ -6,7 +6,7 @@
 
 namespace bascule::bench {
 
-// The checked options. INVALID_ARGUMENT names the flag, its value and a valid one.
+// Returns the checked options. INVALID_ARGUMENT names the flag, its value and a valid one.
 absl::StatusOr<Options> options_from_flags();
 
 }  // namespace bascule::bench

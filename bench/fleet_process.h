@@ -10,8 +10,8 @@
 
 namespace bascule::bench {
 
-// The program: obeys the driver until it hangs up. `arguments`: the endpoint, and how many tensors of the model each
-// worker expects (fleet_model()).
+// The program: obeys the driver until the driver hangs up. `arguments` are the endpoint, and how many tensors of the
+// model each worker expects (fleet_model()).
 int run_fleet(const std::vector<std::string>& arguments);
 
 // The driver's side.

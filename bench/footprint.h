@@ -11,7 +11,7 @@ namespace bascule::bench {
 struct Footprint {
   // Resident bytes of the mappings that hold slots, and of all other mappings: program, libraries, heap, stacks.
   std::uint64_t slots_rss = 0, rest_rss = 0;
-  std::uint64_t rest_pss = 0;            // the same, with a page that n processes share counted as 1/n
+  std::uint64_t rest_pss = 0;            // like rest_rss, with a page that n processes share counted as 1/n
   std::uint64_t rest_private_dirty = 0;  // freed if only this process ends
   std::uint64_t descriptors = 0, threads = 0;
 };

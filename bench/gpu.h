@@ -36,7 +36,7 @@ class Gpu {
   virtual int device() const = 0;
   virtual std::string name() const = 0;  // "NVIDIA H200"
 
-  // Freed with the last copy of the pointer.
+  // The memory is freed with the last copy of the pointer.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) = 0;
   virtual absl::StatusOr<std::uint64_t> free_bytes() = 0;  // of the whole device
 

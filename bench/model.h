@@ -26,7 +26,7 @@ struct ModelShape {
 };
 
 // A tensor's name and its size in elements. The sizes of a shape's tensors sum to bytes / element size, and none is 0.
-// INVALID_ARGUMENT: there are fewer elements than tensors.
+// tensor_sizes() returns INVALID_ARGUMENT if there are fewer elements than tensors.
 struct TensorSize {
   std::string name;
   std::uint64_t elements = 0;
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors);  // 
 
 class Model {
  public:
-  // Allocates the model with every page present, on `gpu` if that is not null. `pool` outlives it.
+  // Allocates the model with every page present, on `gpu` if that is not null. `pool` must outlive it.
   static absl::StatusOr<Model> make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool,
                                     std::shared_ptr<Gpu> gpu = nullptr);
 

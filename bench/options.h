@@ -51,7 +51,7 @@ struct Options {
 
   // Returns the parent folder of each `sync`'s endpoints.
   std::vector<std::filesystem::path> parents() const;
-  // Repeats of rows that take micro- to milliseconds.
+  // How often rows that take micro- to milliseconds are repeated.
   int small_repeat() const { return 10 * repeat; }
 };
 

@@ -7,7 +7,7 @@ namespace bascule::bench {
 // Call it before the process's first NCCL call.
 void be_own_host();
 
-// The same in a process that the driver started, if the driver is one.
+// Does the same in a process that the driver started, if the driver is a separate host.
 void be_own_host_as_driver();
 
 }  // namespace bascule::bench

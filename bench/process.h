@@ -42,7 +42,7 @@ class Process {
   ~Process();  // hangs up; kills it if it does not end within a second
 
   pid_t pid() const { return pid_; }
-  void kill();                                           // and waits until it is gone
+  void kill();                                           // kills it, and waits until it is gone
   UniqueFd take_socket() { return std::move(socket_); }  // closing it hangs up
 
  private:

@@ -35,9 +35,9 @@ struct Record {
   std::map<std::string, std::vector<double>> stages;  // of ours, in seconds
   std::optional<Goal> target;
   std::string note;     // what a reader must know about the row
-  std::string skipped;  // why nothing was measured; empty if it was
+  std::string skipped;  // why nothing was measured; empty if something was
 
-  std::optional<double> ratio() const;  // ours: p50 over the baseline's
+  std::optional<double> ratio() const;  // the p50 of ours over the baseline's
   std::optional<bool> met() const;      // nullopt without a target
 };
 

@@ -55,7 +55,7 @@ class Rig {
   std::vector<Worker>& workers() { return workers_; }
   // Adds a worker; returns once it serves the next version.
   absl::Status add_worker(const Context& context, const RigOptions& options);
-  // The same without waiting, so that sends can go on; the worker's answer() comes once it serves a version.
+  // Like add_worker(), but does not wait, so sends can go on. The worker answers once it serves a version.
   absl::Status begin_to_add_worker(const Context& context, const RigOptions& options);
   void remove_worker(std::size_t which);  // kills it if it still runs
   std::uint64_t slot_bytes() const { return slot_bytes_; }
@@ -77,7 +77,7 @@ class Rig {
   std::optional<Sender> sender_;
   std::vector<Worker> workers_;
   std::vector<int> devices_, left_devices_;  // of the workers, and of removed ones
-  int started_ = 0;                          // workers
+  int started_ = 0;                          // how many workers were started
   std::uint64_t generation_ = 0, slot_bytes_ = 0;
   Footprint before_;
   std::uint64_t gpu_free_before_ = 0;

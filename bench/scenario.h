@@ -64,12 +64,12 @@ absl::Status run_fleet_scenario(Context&);
 // RESOURCE_EXHAUSTED, UNIMPLEMENTED, NOT_FOUND or INVALID_ARGUMENT, because the machine or this version cannot do it,
 // the record becomes a skipped row that says why.
 absl::Status measure(Context& context, Record record, const std::function<absl::Status(Record&)>& measure);
-// The same for counts; if they are skipped, one row named `what` stands for all of them.
+// Like measure(), for counts; if they are skipped, one row named `what` stands for all of them.
 absl::Status count(Context& context, std::string_view what, const std::function<absl::Status()>& measure);
 
 // Returns an empty record of the scenario, without sizes.
 Record record_of(const Context& context, std::string_view scenario);
-// The same with the sizes of the command line.
+// Like record_of(), but with the sizes of the command line.
 Record record_as_asked(const Context& context, std::string_view scenario, std::string_view baseline_name);
 
 // If there are more busy threads than cores, adds a note to the row and drops its target.

@@ -14,7 +14,7 @@ struct SendCase {
   int repeat = 1;
   double copied_share = 1;  // bytes that the baseline copies, as a share of a slot
   int busy_threads = 0;     // in addition to packing threads, and to engines that step or spin
-  bool after_pack = false;  // adds a record: from the pack's end to the return; baseline: two turns of Unix sockets
+  bool after_pack = false;  // adds a record of the time after the pack; its baseline is two turns of Unix sockets
 };
 
 // Adds one record. Checks first that model, slots and the baseline's target fit into memory.

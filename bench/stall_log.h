@@ -39,7 +39,7 @@ class StallLog {
   void clear();
 
  private:
-  std::vector<Boundary> since_flip_;  // the flip first; empty before the first
+  std::vector<Boundary> since_flip_;  // begins with the flip; empty before the first flip
   std::vector<Stall> flips_, ordinary_;
 };
 

@@ -29,7 +29,7 @@ struct WorkerOptions {
   WorkerMode mode = WorkerMode::kIdle;
 };
 
-// The program: obeys the driver until it hangs up. `arguments` are those that command_line() wrote.
+// The program: obeys the driver until the driver hangs up. `arguments` come from command_line().
 int run_worker(const std::vector<std::string>& arguments);
 std::vector<std::string> command_line(const WorkerOptions& options);
 

@@ -13,7 +13,7 @@ namespace bascule::test {
 
 class MountedFolder {
  public:
-  // `type` "tmpfs" or "ramfs" (which has no O_DIRECT), `options` "size=1m".
+  // `type` is "tmpfs" or "ramfs" (which has no O_DIRECT); `options` are mount's, such as "size=1m".
   explicit MountedFolder(const std::string& type, const std::string& options = "") {
     const std::string all = "mode=700" + (options.empty() ? "" : "," + options);
     mounted_ = ::mount("none", folder_.path().c_str(), type.c_str(), 0, all.c_str()) == 0;

@@ -19,9 +19,9 @@ namespace bascule::test {
 inline constexpr const char* kTlsToken = "correct horse battery staple";
 
 struct TlsPeerOptions {
-  bool server = false;                 // else a worker's end
+  bool server = false;                 // a sender's end; false: a worker's
   std::optional<std::string> token{};  // nullopt: it knows no key
-  std::string scheme = "fake";         // in the identity
+  std::string scheme = "fake";         // the one in the identity
   bool certificate = false;            // it shows one that it signed itself, and requests none
   bool believes_anybody = false;       // a client that takes any certificate
   const char* groups = nullptr;        // of the key exchange: "P-256"; null: OpenSSL's default

@@ -18,12 +18,12 @@ int gpu_count();                       // how many GPUs this process sees
 std::vector<int> used_devices();       // devices on which this process has a context, some hundred MB each
 bool can_reach(int device, int peer);  // true if `device` can read memory of `peer`
 void warm_up(int device);              // makes the context, so that no test's deadline has to cover it
-std::size_t used_bytes(int device);    // by all processes
+std::size_t used_bytes(int device);    // memory in use, by all processes
 
 void lose_context(int device);  // this process loses the device for good
 
 std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes);
-// The same on a device, or in host memory if `device` is kHost; put() writes it from the host.
+// Like device_bytes(), but in host memory if `device` is kHost; put() writes it from the host.
 std::shared_ptr<std::byte> bytes_on(int device, std::size_t bytes);
 void put(std::byte* to, std::span<const std::byte> from, int device);
 // Copies after all work that the device's default stream was given, and returns when the copy is done. For a peer's

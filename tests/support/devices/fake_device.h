@@ -24,10 +24,10 @@ class FakeDevice {
   void renew();  // back to the start: not lost, no stream held, no work on any stream
   void lose();
 
-  Stream make_stream();  // until renew()
+  Stream make_stream();  // valid until renew()
   void hold(Stream stream);
   void pass(Stream stream);
-  // The same for all of Bascule's own streams.
+  // hold() and pass() for all of Bascule's own streams.
   void hold_own();
   void pass_own();
   void give(Stream stream, std::function<void()> work);  // work of the engine's, such as a kernel

@@ -57,7 +57,7 @@ class FakeNccl {
   // A mark of device 0: it waits until a stream has done all work that it was given before record(). A mark that was
   // never recorded has passed.
   std::unique_ptr<DeviceMark> make_mark();
-  std::shared_ptr<DeviceMark> mark(Stream stream);  // recorded
+  std::shared_ptr<DeviceMark> mark(Stream stream);  // a mark that is recorded already
 
   // ---- faults ----
 
@@ -72,11 +72,11 @@ class FakeNccl {
   void fail_broadcast(int times);
   // The next broadcasts are posted with kSuccess, but never carried out; get_async_error then returns kRemoteError.
   void fail_broadcast_late(int times);
-  void fail_unique_id(int times);  // kSystemError
+  void fail_unique_id(int times);  // the next calls return kSystemError
   // The next calls of comm_abort, by any rank or only by `rank`, block and end nothing until free_aborts().
   void hang_abort(int times, std::optional<int> rank = std::nullopt);
   void free_aborts();
-  bool wait_for_hung_aborts(int aborts, Deadline deadline);  // false: fewer hang at the deadline
+  bool wait_for_hung_aborts(int aborts, Deadline deadline);  // false if fewer hang at the deadline
 
   // ---- what a test checks ----
 
@@ -85,7 +85,7 @@ class FakeNccl {
   int live_threads() const;  // one per id that was drawn, but for which not all ranks have called
   int live_comms() const;    // neither destroyed nor aborted
   int broadcasts() const;    // carried out, each counted once for all its ranks
-  int aborts() const;        // that have returned
+  int aborts() const;        // those that have returned
   int misuses() const;
   std::vector<std::string> misuse_texts() const;  // one per misuse
   nccl::Config last_config() const;               // of the last comm_init_rank_config; texts are the caller's

@@ -37,7 +37,7 @@ struct Broadcast {  // of one rank
 };
 
 struct Work {
-  std::function<void()> run;             // null: a broadcast
+  std::function<void()> run;             // null for a broadcast
   std::shared_ptr<Broadcast> broadcast;  // its communicator also holds it
 };
 
