@@ -1,4 +1,4 @@
-"""Bascule moves weights from a trainer to its generation engines: whole versions, verified, acknowledged by all.
+"""Bascule moves weights from a trainer to its generation engines, in whole versions that all verify and acknowledge.
 
 A trainer has a Sender, each engine a Receiver, both at one endpoint ("shm:///run/user/1000/grpo"):
 

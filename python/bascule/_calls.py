@@ -71,7 +71,7 @@ class Calls:
 
 
 class Guarded:
-    """Wraps a method so that each call is counted in `calls`. If it is copied or pickled, the plain method results."""
+    """Wraps a method so that each call is counted in `calls`. A copy or a pickle of it is the plain method."""
 
     def __init__(self, method: Callable[..., Any], calls: Calls):
         functools.update_wrapper(self, method)  # callers look at its signature

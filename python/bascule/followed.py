@@ -14,7 +14,7 @@ _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
 
 
 class Followed:
-    """Keeps the registered tensors of a module or a mapping alive. Its parameters and submodules may be replaced.
+    """Keeps a module's or a mapping's registered tensors alive. A module's parameters and submodules may be replaced.
 
     A model has many tensors, so each check loops in C (map).
     """
@@ -100,7 +100,7 @@ class _Structure:
 
 
 def describe_each(names: list[str], tensors: list[Any]) -> list[_Spec]:
-    """describe() of each tensor."""
+    """Returns describe() of each tensor."""
     return [describe(name, tensor) for name, tensor in zip(names, tensors)]
 
 

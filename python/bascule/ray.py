@@ -240,7 +240,7 @@ def _entry_of(endpoint: str) -> Entry:
 
 
 def _endpoint_for(name: str, entry: Entry) -> str:
-    """The endpoint by which an engine on this host reaches that sender."""
+    """Returns the endpoint by which an engine on this host reaches the sender of `entry`."""
     url = urlsplit(entry.endpoint)
     if not url.path:  # a host and a port
         return entry.endpoint

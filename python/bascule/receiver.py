@@ -224,7 +224,7 @@ class Receiver:
         return self._open().status()
 
     def close(self) -> None:
-        """Leaves the endpoint. If weights() returned tensors of the second set, it leaves once none of them is alive.
+        """Leaves the endpoint. If weights() returned tensors of a second set, this happens once none of them is alive.
 
         A second call does nothing. Tensors of weights() can still be read, but a trainer may write another version
         there. A waiting call in another thread or task ends with CANCELLED or FAILED_PRECONDITION.

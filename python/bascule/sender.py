@@ -32,7 +32,7 @@ def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[Tens
 
 
 def names_of(worker_ids: Sequence[str]) -> list[str]:
-    """A list of names, also from a single name."""
+    """Returns a list of names; a single name becomes a list of one."""
     return [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
 
 
@@ -138,7 +138,7 @@ class Sender:
 
         named: yields every registered name once, in any order, with a tensor of its shape; floating-point tensors are
         cast to the type that is sent. Any exception, including one from `named`, aborts the version; workers keep
-        serving theirs.
+        serving the previous one.
 
         Raises BasculeError like send(); INVALID_ARGUMENT names a tensor that is unknown, missing, given twice, or of
         another shape or type.
@@ -194,8 +194,8 @@ class Sender:
     def close(self) -> None:
         """Gives up a pending send, says goodbye to all workers, and frees the slots. A second call does nothing.
 
-        If a call is in progress, in another thread or interrupted by a signal handler, it ends with CANCELLED or
-        FAILED_PRECONDITION. close() blocks until that call has ended; it cannot interrupt the generator that stream()
+        A call in progress, in another thread or interrupted by a signal handler, ends with CANCELLED or
+        FAILED_PRECONDITION. close() blocks until that call has ended, but cannot interrupt the generator that stream()
         reads.
         """
         self._close(patience=None)

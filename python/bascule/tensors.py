@@ -26,8 +26,8 @@ class TensorSpec:
     """Describes a tensor that does not exist yet, for a trainer that gathers one whole tensor at a time.
 
     name: unique in the model. dtype: a torch or numpy type, or its name ("bfloat16"). shape: the whole tensor's.
-    device: where the slot will lie ("cuda:0" for cuda-ipc); all specs must name the same one. Tensors may come from any
-    device.
+    device: where the slot will lie ("cuda:0" for cuda-ipc); all specs must name the same device. Tensors may come
+    from any device.
     """
 
     name: str

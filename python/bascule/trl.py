@@ -82,7 +82,7 @@ class _Weights:
         """Sends all tensors, keeping only one alive at a time. Blocks until the server generates with them.
 
         Raises BasculeError: UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors
-        are missing; or as Sender.stream() does. BasculeTimeoutError: the workers did not join in time.
+        are missing; or as Sender.stream() does. Raises BasculeTimeoutError if the workers did not join in time.
         """
         if self._gathered is not None:
             self._gathered.update((name, tensor.detach().clone()) for name, tensor in named_params)

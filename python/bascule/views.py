@@ -28,7 +28,7 @@ writable = view  # for arrays that may be written
 
 
 def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """view() of each array, in a mapping that cannot be changed."""
+    """Returns view() of each array, in a mapping that cannot be changed."""
     return MappingProxyType({name: view(array) for name, array in arrays.items()})
 
 

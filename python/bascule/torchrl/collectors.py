@@ -68,7 +68,7 @@ class BasculeWeightSyncScheme(WeightSyncScheme):
 
     def _init_on_sender_impl(self, *, model_id: str | None = None, context: Any = None, model: Any = None,
                              num_workers: int | None = None, **kwargs: Any) -> None:
-        """Takes `context`, the collector, or model and num_workers. Opens nothing yet: workers may be forked next."""
+        """Takes `context` (the collector), or model and num_workers. Opens nothing yet: workers may be forked next."""
         self.model_id, self.context = model_id, context
         workers = getattr(context, "num_workers", num_workers)
         if not workers:

@@ -46,7 +46,7 @@ class SyncScheme:
         """An engine's end. Joins the endpoint; does not block.
 
         engine: an object with load_weights(iterable of names and tensors), like vLLM's models, or a module, whose
-        tensors of the same names are written. worker: its name; default: host and process id.
+        tensors of the same names are written. worker: the engine's name; default: host and process id.
         """
         return WeightReceiver(self, engine, worker or f"{socket.gethostname()}-{os.getpid()}")
 
@@ -126,7 +126,7 @@ class WeightReceiver:
         """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache if it has one.
 
         Raises BasculeError: INVALID_ARGUMENT names a tensor that is missing or has another shape; FAILED_PRECONDITION
-        if requests still use the cache. ValueError unless `inplace`.
+        if requests still use the cache. Raises ValueError unless `inplace`.
         """
         if not inplace:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")

@@ -12,7 +12,7 @@ __all__ = ["WorkerExtension", "register"]
 
 
 def register() -> None:
-    """Registers Bascule with vLLM, which calls it in each of its processes, in some several times. Does not block."""
+    """Registers Bascule with vLLM, which calls this in each of its processes, sometimes repeatedly. Does not block."""
     from . import follow
 
     follow.install()

@@ -55,7 +55,7 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
         self.rank: Rank | None = None
 
     def init_transfer_engine(self, init_info: BasculeInitInfo) -> None:
-        """Joins an endpoint. Leaves the one joined before, or does nothing if it is the same. Does not block.
+        """Joins an endpoint, and leaves the one joined before; if they are the same, does nothing. Does not block.
 
         Raises BasculeError: INVALID_ARGUMENT for a missing endpoint or an unknown `apply`.
         """
@@ -84,7 +84,7 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
             self.rank.update(self.model, self.model_config, update_info.version, update_info.timeout)
 
     def finish_weight_update(self) -> None:
-        """Does nothing: update_weights() has acknowledged."""
+        """Does nothing: update_weights() has acknowledged the version."""
 
     def shutdown(self) -> None:
         """Leaves the endpoint. A second call does nothing."""

@@ -5,9 +5,9 @@ add. At the start, rank 0's worker passes its receiver's eventfd to the engine c
 a request; the busy loop then calls all workers at once (collective_rpc) between two scheduler steps, and resets the
 caches before the next step. The busy loop is wrapped when vLLM loads the plugin; nothing else of vLLM is changed.
 
-It is on if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker extension is
-WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop; there the
-user calls for updates.
+An engine follows if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker
+extension is WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy
+loop; there the user calls for updates.
 """
 
 from __future__ import annotations
