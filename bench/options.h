@@ -37,8 +37,8 @@ struct Options {
   int repeat = 50;
   std::uint64_t seed = 1;
   int threads = 0;                  // of the sender and of the baselines; never 0 once checked
-  std::optional<int> device;        // of models; kHost or a GPU; nullopt: as suits the scheme
-  std::vector<int> worker_devices;  // of workers, in turn; empty: as models
+  std::optional<int> device;        // where models lie: kHost or a GPU; nullopt: as suits the scheme
+  std::vector<int> worker_devices;  // where workers read, in turn; empty: where models lie
   bool spin = false;
   bool quick = false;
   bool own_hosts = false;

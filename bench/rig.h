@@ -76,7 +76,7 @@ class Rig {
   std::string endpoint_;
   std::optional<Sender> sender_;
   std::vector<Worker> workers_;
-  std::vector<int> devices_, left_devices_;  // of the workers, and of removed ones
+  std::vector<int> devices_, left_devices_;  // the workers' devices, and the removed workers'
   int started_ = 0;                          // how many workers were started
   std::uint64_t generation_ = 0, slot_bytes_ = 0;
   Footprint before_;

@@ -20,10 +20,10 @@ struct Context {
   const Options& options;
   const Sync& sync;
   kernels::ThreadPool& pool;     // fills models, runs the baselines
-  int device = kHost;            // of models
-  int worker_device = kHost;     // of workers, or of the first
+  int device = kHost;            // where models lie
+  int worker_device = kHost;     // where workers read, or the first of them
   bool slots_on_gpu = false;     // the scheme keeps slots with the models
-  std::shared_ptr<Gpu> gpu;      // of `device`; null: host memory
+  std::shared_ptr<Gpu> gpu;      // the GPU `device`; null if that is kHost
   std::filesystem::path folder;  // for endpoints and the baselines' files; removed at the end
   std::function<void(std::string_view)> progress;
   Results& results;

@@ -31,7 +31,7 @@ inline constexpr double kMostCpuOfJoinsMilliseconds = 500;  // 512 at once, 338 
 inline constexpr double kMostMemoryOfWorkerBytes = 16 << 10;
 inline constexpr double kMostMemoryOfManyTensorsBytes = 64 << 10;  // with 10,000 tensors
 inline constexpr double kMostOfDeathMilliseconds = 5;              // what a death costs the others, among 512
-inline constexpr double kMostHeartbeatPercent = 2;                 // of a core, for 1,024 per second
+inline constexpr double kMostHeartbeatPercent = 2;                 // of a core, for 1,024 heartbeats per second
 inline constexpr double kMostOfFirstSendSeconds = 5;               // 24 workers, 100,000 tensors
 
 }  // namespace bascule::bench

@@ -24,8 +24,8 @@ struct WorkerOptions {
   std::string endpoint{}, name{};
   std::uint64_t seed = 0;
   DType trainer_dtype = DType::kBF16;    // of the tensors before the cast
-  std::uint64_t tensors = 0, bytes = 0;  // that a version must have
-  int device = kHost;                    // on which it reads
+  std::uint64_t tensors = 0, bytes = 0;  // what a version must have
+  int device = kHost;                    // where the worker reads
   WorkerMode mode = WorkerMode::kIdle;
 };
 

@@ -43,7 +43,7 @@ class PrepareContext {
   PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
                  std::function<void(const absl::Status&)> poison);
 
-  void copy_by(Copier* copier) { copier_ = copier; }  // before the first call
+  void copy_by(Copier* copier) { copier_ = copier; }  // call it before any other
   void stop() { stop_.request_stop(); }               // any thread: makes waits for devices end soon
 
   // Returns how the engine takes a layout, or the reason why it cannot. Any thread.

@@ -39,7 +39,7 @@ class Preparer {
   Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
            std::function<void(const absl::Status&)> poison);
 
-  void copy_by(Copier* copier);  // before start()
+  void copy_by(Copier* copier);  // call it before start()
   void start();
   void stop();  // any thread: ends the current job, or waits for it, and drops the rest
   // After stop(): blocks until no device still works for this object, or returns DEADLINE_EXCEEDED.

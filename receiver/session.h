@@ -65,7 +65,7 @@ class Session {
   // once, on the engine's thread.
   bool stop();
 
-  void copy_by(std::unique_ptr<Copier> copier);  // before start(); without it, the engine reads in place
+  void copy_by(std::unique_ptr<Copier> copier);  // call it before start(); without it, the engine reads in place
   void start();                                  // call once; begins to greet
   Copier* copier() const { return copier_.get(); }
 

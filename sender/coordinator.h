@@ -49,7 +49,7 @@ class Coordinator : private WorkerLine {
   using Grant = v0::Grant;
 
   // Listens at `endpoint`, whose folder is locked by `lock`, and at its listen=, and starts the thread. `transport`
-  // must outlive it; `token` is for TCP.
+  // must outlive the result; `token` is for TCP.
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token,
                                                             CoordinatorOptions options);
@@ -179,7 +179,7 @@ class Coordinator : private WorkerLine {
   std::map<WorkerId, Connection> connections_;
   WorkerId next_worker_ = 1;
   int control_page_ = -1;
-  std::size_t shown_addressable_ = 0;  // as in shared_
+  std::size_t shown_addressable_ = 0;  // what shared_ has
   bool shown_in_pieces_ = false;
   EndpointWatch watch_;    // used on the storage thread, once that has started
   bool watching_ = false;  // a look at the files is under way

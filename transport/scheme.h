@@ -86,7 +86,7 @@ inline constexpr std::uint32_t kOwnMemory =
 // Bytes that a worker can read until end_read(), in host memory or on a device of its process.
 struct SlotView {
   SlotId slot;
-  std::span<const std::byte> bytes;  // on a device: addresses there
+  std::span<const std::byte> bytes;  // addresses on the device, if `device` is one
   int device = kHost;
   std::optional<Digest> digest{};  // of the bytes, if they were digested during the transfer
   // Holding this keeps the memory readable even after end_read() and unmap(), though another version may be written

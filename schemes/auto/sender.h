@@ -63,7 +63,7 @@ class AutoSender final : public SenderTransport, public Delivery {
     DeliveryOrder order;
     Done done;
     std::set<WorkerId> unknown;                // workers without a message yet
-    std::map<std::uint64_t, Delivery*> parts;  // under way; not the mirror
+    std::map<std::uint64_t, Delivery*> parts;  // parts under way, except the mirror
     std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
     bool filled = false;  // the mirror is filled, or being filled
     absl::Status status;
@@ -89,7 +89,7 @@ class AutoSender final : public SenderTransport, public Delivery {
   std::map<std::uint64_t, Under> under_way_;
   std::uint64_t last_part_ = 0;
 
-  Mirrors mirrors_;  // its thread ends first
+  Mirrors mirrors_;  // declared last, so that its thread ends first
 };
 
 }  // namespace bascule::inline v0

@@ -33,7 +33,7 @@ class CommGroups {
 
   void join(WorkerId worker);
   void remove(WorkerId worker);
-  void heard(WorkerId worker, GroupMessage message);                         // about a group
+  void heard(WorkerId worker, GroupMessage message);                         // a message about a group
   void own_end(CommGroupId group, State state, const absl::Status& status);  // this end finished that state's work
   void own_left(CommGroupId group);
   void end_waits();  // ends states that lasted too long

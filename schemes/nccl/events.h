@@ -20,7 +20,7 @@ using Heard = schemes::event::Heard<GroupMessage>;
 
 // ---- of the sender's own end ----
 
-struct Made {  // this end has a rank in the group, or an error; FAILED_PRECONDITION: it can no longer make groups
+struct Made {  // this end has a rank in the group, or an error; FAILED_PRECONDITION if it can no longer make groups
   CommGroupId group = 0;
   absl::Status status;
 };

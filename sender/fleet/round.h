@@ -77,7 +77,7 @@ class Round {
   bool yielded() const;  // a single copy, and every remaining worker has yielded
   bool under_way() const { return phase_ != Phase::kSettled && phase_ != Phase::kAborted; }
   const Publication& publication() const { return publication_; }
-  std::vector<WorkerId> remaining() const;  // not lost
+  std::vector<WorkerId> remaining() const;  // workers that are not lost
   bool has(WorkerId worker) const;          // one of remaining()
   bool deserted() const { return lost_ == workers_.size(); }
   std::vector<WorkerId> failed() const;  // with `each`: workers that are not lost, but will not flip

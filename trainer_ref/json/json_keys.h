@@ -34,8 +34,8 @@ class JsonKeys {
   std::string text(const char* key, std::string_view otherwise);
 
   void wrong(const char* key, std::string_view expected);  // "KEY: expected ..., found ..."
-  void fail(std::string_view what);                        // INVALID_ARGUMENT
-  void refuse(std::string_view what);                      // UNIMPLEMENTED: well-formed, but not supported
+  void fail(std::string_view what);                        // sets INVALID_ARGUMENT
+  void refuse(std::string_view what);                      // sets UNIMPLEMENTED: well-formed, but not supported
 
   // The object under `key`, which find() has shown to exist, with the same status.
   JsonKeys within(const char* key);

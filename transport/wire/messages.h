@@ -157,7 +157,7 @@ struct EncodedMessage {
 
   const char* name;
   std::vector<std::uint8_t> bytes;
-  EncodedLayout layout;  // or null
+  EncodedLayout layout;  // null if there is none
 };
 
 // A message is a CBOR map, with its name under "type". decode() may be given any bytes, and returns INVALID_ARGUMENT if

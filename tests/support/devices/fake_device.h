@@ -19,7 +19,7 @@ namespace bascule::test {
 
 class FakeDevice {
  public:
-  static FakeDevice& instance();  // of this process, as devices are
+  static FakeDevice& instance();  // one per process, as devices are
 
   void renew();  // back to the start: not lost, no stream held, no work on any stream
   void lose();

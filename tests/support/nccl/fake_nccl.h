@@ -40,7 +40,7 @@ class FakeNccl {
  public:
   static constexpr int kVersion = 22809;  // 2.28.9
 
-  static FakeNccl& instance();  // of this process, as the library is
+  static FakeNccl& instance();  // one per process, as the library is
 
   // Restores the initial state: no faults, all counts zero. It first frees aborts that hang, and waits for their
   // return.

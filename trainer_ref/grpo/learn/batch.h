@@ -14,7 +14,7 @@
 
 namespace bascule::ref {
 
-// One completion with the prompt it belongs to; both must outlive it.
+// One completion with the prompt it belongs to; both must outlive the row.
 struct TrainingRow {
   const std::vector<std::int64_t>* prompt = nullptr;
   const Rollout* rollout = nullptr;

@@ -16,7 +16,7 @@ struct SpawnFlags {
   std::string program = {};               // an engine's program; empty: the one beside this program
   std::vector<std::string> flags = {};    // further flags of every engine
   std::vector<std::string> devices = {};  // assigned in turn; empty: the trainer's
-  std::string dtype = "f32";              // of their weights
+  std::string dtype = "f32";              // the type of the engines' weights
   int max_restarts = 3;
 };
 
