@@ -15,6 +15,7 @@ from . import _core
 from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import describe_each, glance_at
+from .modules import check_loadable
 from .names import hf_names
 from .tensors import describe, device_number, is_module, is_torch, tensors_of
 from .views import views
@@ -285,6 +286,7 @@ def _check_timeout(timeout: float) -> None:
 
 def _targets_of(targets: Any) -> Targets:
     if is_module(targets) or isinstance(targets, Mapping):
+        check_loadable(targets)
         return Targets(targets, [Target(name, tensor) for name, tensor in tensors_of(targets, hf_names).items()])
     targets = list(targets) if isinstance(targets, Iterable) else [targets]
     for target in targets:
