@@ -68,7 +68,8 @@ def _pack_tied(model: Any) -> None:
 
 
 def _names(model: Any) -> set[str]:
-    return {name for name, _ in model.named_parameters()}
+    """The names of the model's parameters, as its loader reports them: without what LoRA's wrappers add."""
+    return {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
 
 
 def _end_reload(model: Any, model_config: Any) -> None:

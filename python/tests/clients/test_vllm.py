@@ -59,17 +59,21 @@ def test_a_tensor_that_the_model_does_not_have_is_named_to_both_ends(in_process,
 @pytest.mark.parametrize("left_out, named", [("mlp.down_proj.weight", "mlp.down_proj.weight"),
                                              ("self_attn.k_proj.weight", "self_attn.qkv_proj")])
 def test_a_tensor_that_does_not_come_is_named_to_both_ends(in_process, model, endpoint, left_out, named):
+    does_not_come(in_process, model, endpoint, left_out, named)
+
+
+def does_not_come(engine, model, endpoint, left_out, named):
     tiny.train(model, 5)
     tensors = dict(model.named_parameters())
     del tensors["model.layers.0." + left_out]
-    assert in_process.ask("join", endpoint=endpoint) is None
+    assert engine.ask("join", endpoint=endpoint) is None
     with bascule.Sender(endpoint) as sender:
         sender.register_model(tensors)
         sender.wait_for_workers(1)
-        report, said = update(in_process, sender, 1)
+        report, said = update(engine, sender, 1)
         assert "model.layers.0." + named in said["error"]
         assert "model.layers.0." + named in str(report.workers[0].error)
-    loads_right_ones(in_process, model, endpoint + "-right")
+    loads_right_ones(engine, model, endpoint + "-right")
 
 
 def test_a_tensor_of_another_shape_is_refused(in_process, model, endpoint):
@@ -149,6 +153,23 @@ def test_an_idle_engine_follows_trainers_that_die_and_is_started_again(start_eng
         tiny.train(model, 6)
         assert sender.send().complete
         assert engine.generate() == tiny.greedy(model)
+    engine.kill()
+
+
+def test_an_engine_with_adapters_takes_the_versions_of_its_base_model(start_engine, checkpoint, model, endpoint):
+    engine = start_engine({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}, model=checkpoint, weight_transfer_config=BACKEND,
+                          enable_lora=True).started()
+    assert engine.ask("join", endpoint=endpoint) is None
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(model)
+        sender.wait_for_workers(1)
+        for version in (1, 2):
+            tiny.train(model, version)
+            report, said = update(engine, sender, version)
+            assert said is None and report.complete
+            assert engine.generate() == tiny.greedy(model)
+    for left_out, named in (("mlp.down_proj.weight", "mlp.down_proj.weight"), ("mlp.up_proj.weight", "mlp.gate_up_proj")):
+        does_not_come(engine, model, f"{endpoint}-{left_out[4:6]}", left_out, named)
     engine.kill()
 
 
