@@ -22,6 +22,12 @@ def in_process(start_engine, checkpoint):
                         weight_transfer_config=BACKEND).started()
 
 
+@pytest.fixture(scope="module")
+def quantised(start_engine, checkpoint):
+    return start_engine({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}, model=checkpoint, weight_transfer_config=BACKEND,
+                        dtype="bfloat16", quantization="int8_per_channel_weight_only").started()
+
+
 def update(engine, sender, version):
     """Sends while the engine updates; returns the report and the engine's answer."""
     sender.send_async()
@@ -171,6 +177,27 @@ def test_an_engine_with_adapters_takes_the_versions_of_its_base_model(start_engi
     for left_out, named in (("mlp.down_proj.weight", "mlp.down_proj.weight"), ("mlp.up_proj.weight", "mlp.gate_up_proj")):
         does_not_come(engine, model, f"{endpoint}-{left_out[4:6]}", left_out, named)
     engine.kill()
+
+
+@pytest.mark.parametrize("left_out, named", [("mlp.down_proj.weight", "mlp.down_proj"), ("mlp.up_proj.weight", "mlp.gate_up_proj"),
+                                             ("input_layernorm.weight", "input_layernorm")])
+def test_a_quantised_engine_takes_whole_versions_only(quantised, model, endpoint, left_out, named):
+    tiny.train(model, 7)
+    tensors = dict(model.named_parameters())
+    assert quantised.ask("join", endpoint=endpoint) is None
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(tensors)
+        sender.wait_for_workers(1)
+        report, said = update(quantised, sender, 1)
+        assert said is None and report.complete
+    del tensors["model.layers.0." + left_out]
+    assert quantised.ask("join", endpoint=endpoint + "-2") is None
+    with bascule.Sender(endpoint + "-2") as sender:
+        sender.register_model(tensors)
+        sender.wait_for_workers(1)
+        report, said = update(quantised, sender, 1)
+        for text in (said["error"], str(report.workers[0].error)):
+            assert f"elements of model.layers.0.{named} came" in text and "such as model.layers.0." + left_out in text
 
 
 @pytest.mark.parametrize("options", [{"tensor_parallel_size": 2, "weight_transfer_config": BACKEND},
