@@ -49,7 +49,7 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
 
 
 def _is_replica(parallel: Any) -> bool:
-    """Whether the engine is one of several replicas. vLLM resets data_parallel_size to 1 in those of dense models."""
+    """Whether the engine is one of several replicas. vLLM resets data_parallel_size to 1 if the model is dense."""
     return (parallel.data_parallel_size > 1 or parallel.data_parallel_index > 0
             or getattr(parallel, "data_parallel_rank_local", None) is not None)
 
@@ -57,15 +57,15 @@ def _is_replica(parallel: Any) -> bool:
 def _check_kind(vllm_config: Any, device: Any) -> None:
     parallel, is_moe = vllm_config.parallel_config, getattr(vllm_config.model_config, "is_moe", False)
     if is_moe and device.type == "cpu":
-        raise BasculeError("this model is a mixture of experts on the CPU: vLLM's reload leaves its experts' kernels with other "
-                           "weights than a new engine has; use a GPU, or a dense model", "UNIMPLEMENTED")
+        raise BasculeError("this model is a mixture of experts on the CPU: vLLM's reload leaves its experts' kernels "
+                           "with other weights than a new engine has; use a GPU, or a dense model", "UNIMPLEMENTED")
     if is_moe and parallel.data_parallel_size > 1:
-        raise BasculeError(f"data_parallel_size={parallel.data_parallel_size} for a mixture of experts: its replicas share "
-                           "experts, and would compute one token with several versions; start separate engines, each with "
-                           "its own BASCULE_WORKER", "UNIMPLEMENTED")
+        raise BasculeError(f"data_parallel_size={parallel.data_parallel_size} for a mixture of experts: its replicas "
+                           "share experts, and would compute one token with several versions; start separate engines, "
+                           "each with its own BASCULE_WORKER", "UNIMPLEMENTED")
     if (others := getattr(parallel, "prefill_context_parallel_size", 1)) > 1:
-        raise BasculeError(f"prefill_context_parallel_size={others}: expected ranks of tensor and pipeline parallelism only",
-                           "UNIMPLEMENTED")
+        raise BasculeError(f"prefill_context_parallel_size={others}: expected ranks of tensor and pipeline "
+                           "parallelism only", "UNIMPLEMENTED")
 
 
 def _stream(device: Any) -> int:
