@@ -60,9 +60,9 @@ class _Live(Guarded):
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if not self._calls.within():
-            warnings.warn("state_dict() of a model that follows an endpoint returns the model's own tensors, which the next "
-                          "version changes while they are copied or saved; call it and use it within following.held()",
-                          stacklevel=2)
+            warnings.warn("state_dict() of a model that follows an endpoint returns the model's own tensors, which the "
+                          "next version changes while they are copied or saved; call it and use it within "
+                          "following.held()", stacklevel=2)
         return super().__call__(*arguments, **named)
 
 
@@ -70,8 +70,8 @@ class _NotInPlace(Guarded):
     """share_memory() of a model whose tensors are views of a slot."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        raise BasculeError("share_memory() of a model that follows in place: other processes would keep these weights for "
-                           "ever; follow with in_place=False", "FAILED_PRECONDITION")
+        raise BasculeError("share_memory() of a model that follows in place: other processes would keep these weights "
+                           "for ever; follow with in_place=False", "FAILED_PRECONDITION")
 
 
 def _deep_copy(part: Any, memo: dict[int, Any]) -> Any:

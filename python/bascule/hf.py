@@ -48,10 +48,10 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     longer than the trainer's flip_timeout, the sender evicts this worker until generate() has ended. rename: maps the
     name of a model's tensor to the sender's name for it.
 
-    A flip waits for calls of the model, and of its parts that have a generate(). It also waits for copy.deepcopy(), pickle,
-    torch.save(model), save_pretrained(), load_state_dict() and to(). Other code that reads or writes the tensors, such as
-    direct calls of other parts, or what state_dict() returns, may see mixed weights, unless it runs within
-    following.held(). A call must not wait for another thread that calls the model, or both may block for ever: a flip that
+    A flip waits for calls of the model, and of its parts that have a generate(). It also waits for copy.deepcopy(),
+    pickle, torch.save(model), save_pretrained(), load_state_dict() and to(). Other code that reads or writes the
+    tensors, such as a direct call of another part, or a copy of what state_dict() returned, may see mixed weights, unless it
+    runs within following.held(). A call must not wait for another thread that calls the model, or both may block for ever: a flip that
     waits for the first call also holds back the second.
 
     The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
@@ -128,9 +128,9 @@ class Following:
             with following.held() as version:
                 torch.save(model.state_dict(), f"{version}.pt")
 
-        Blocks while a version is being loaded. Any thread may hold the model, also several at once. If it is held longer
-        than the trainer's flip_timeout, the sender evicts this worker until the block has ended. A send() to this worker
-        within the block waits that long.
+        Blocks while a version is being loaded. Any thread may hold the model, also several at once. If it is held
+        longer than the trainer's flip_timeout, the sender evicts this worker until the block has ended. A send() to
+        this worker within the block waits that long.
         """
         with self._calls.held():
             yield self._version
@@ -138,12 +138,12 @@ class Following:
     def close(self) -> None:
         """Waits for the model's calls in progress, then leaves the endpoint. A second call does nothing.
 
-        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within a call of the model, or
-        holds it.
+        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within a call of the model,
+        or holds it.
         """
         if self._calls.within():
-            raise BasculeError("close() within a call of the model, or within held(), which it would wait for; call it after that",
-                               "FAILED_PRECONDITION")
+            raise BasculeError("close() within a call of the model, or within held(), which it would wait for; call it "
+                               "after that", "FAILED_PRECONDITION")
         self._close(patience=None)
 
     def __enter__(self) -> Following:

@@ -10,30 +10,30 @@ from .errors import BasculeError
 from .names import hf_names
 from .tensors import GATHER, is_module, is_torch, named_places
 
-# Classes that keep this rank's shards. They also show whole tensors, but only for a time, and optimizers do not write these.
+# Classes that keep this rank's shards. They show whole tensors only for a time, and optimizers do not write these.
 _SHARDED = {"FullyShardedDataParallel", "FSDPModule", "MegatronFSDP"}
 _SHOWN = 3  # names in an error
 _logger = logging.getLogger("bascule")
 
 
 def check_sendable(model: Any, named: Mapping[str, Any]) -> None:
-    """Raises BasculeError (INVALID_ARGUMENT) if `model` or one of its tensors is sharded, or if not all would be sent."""
+    """Raises BasculeError (INVALID_ARGUMENT) if `model` or a tensor of it is sharded, or if not all would be sent."""
     check_unsharded(model)
     for name, tensor in named.items():
         if hasattr(tensor, "ds_id"):
-            raise BasculeError(f"tensor {name}: DeepSpeed ZeRO-3 partitions it, and shows it whole only for a time; {GATHER}",
-                               "INVALID_ARGUMENT")
+            raise BasculeError(f"tensor {name}: DeepSpeed ZeRO-3 partitions it, and shows it whole only for a time; "
+                               f"{GATHER}", "INVALID_ARGUMENT")
         if getattr(tensor, "_fsdp_flattened", False) or getattr(tensor, "_is_flat_param", False):
             raise BasculeError(f"tensor {name}: FullyShardedDataParallel keeps this rank's shard of it; {GATHER}",
                                "INVALID_ARGUMENT")
     if unsent := unsent_state(model):
-        raise BasculeError(f"state_dict() of the model has {_some(unsent)}, neither parameters nor persistent buffers: they "
-                           "would not be sent, and engines would compute with their own. If engines do not need them, "
-                           "register a mapping, such as dict(model.named_parameters())", "INVALID_ARGUMENT")
+        raise BasculeError(f"state_dict() of the model has {_some(unsent)}, neither parameters nor persistent buffers: "
+                           "they would not be sent, and engines would compute with their own. If engines do not need "
+                           "them, register a mapping, such as dict(model.named_parameters())", "INVALID_ARGUMENT")
 
 
 def check_loadable(model: Any) -> None:
-    """Raises BasculeError (INVALID_ARGUMENT) if an engine's `model` is sharded. Logs what versions would not change in it."""
+    """Raises BasculeError (INVALID_ARGUMENT) if an engine's model is sharded. Logs what versions do not change in it."""
     check_unsharded(model)
     if unsent := unsent_state(model):
         _logger.warning("state_dict() of the model has %s, neither parameters nor persistent buffers: versions do not "
@@ -60,7 +60,7 @@ def unsent_state(model: Any) -> list[str]:
     try:
         state = model.state_dict()
     except Exception as error:
-        raise BasculeError("state_dict() of the model fails, and would show what it holds besides parameters and buffers: "
+        raise BasculeError("state_dict() of the model fails, so it is not known what else it holds: "
                            f"{type(error).__name__}: {error}; give a mapping of its tensors instead",
                            "INVALID_ARGUMENT") from error
     addresses = set(map(_address, tensors.values())) - {None}
