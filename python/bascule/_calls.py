@@ -35,6 +35,15 @@ class Calls:
                 self._inside -= 1
                 self._changed.notify_all()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """begin() and end() around a `with` block."""
+        self.begin()
+        try:
+            yield
+        finally:  # also after a KeyboardInterrupt
+            self.end()
+
     def within(self) -> bool:
         """Whether this thread is within a call."""
         return self._depth() > 0
@@ -73,16 +82,14 @@ class Calls:
 class Guarded:
     """Wraps a method so that each call is counted in `calls`. A copy or a pickle of it is the plain method."""
 
-    def __init__(self, method: Callable[..., Any], calls: Calls):
+    def __init__(self, method: Callable[..., Any], calls: Calls, own: Any = None):
+        """own: the attribute that other code had set instead of the method, if any."""
         functools.update_wrapper(self, method)  # callers look at its signature
-        self._method, self._calls = method, calls
+        self._method, self._calls, self.own = method, calls, own
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        self._calls.begin()
-        try:
+        with self._calls.held():
             return self._method(*arguments, **named)
-        finally:  # also after a KeyboardInterrupt
-            self._calls.end()
 
     def __reduce__(self) -> Any:
         return _plain, (self._method,)

@@ -8,6 +8,7 @@ from operator import getitem, is_
 from typing import Any
 
 from .errors import BasculeError
+from .modules import check_sendable
 from .tensors import HOST, describe, describe_all, is_module, renamed
 
 _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
@@ -24,6 +25,7 @@ class Followed:
         self._structure = _Structure(model)
         self._find_places(renamed(model, rename))
         self._tensors = self._look()
+        check_sendable(model, dict(zip(self.names, self._tensors)))
         self._specs = describe_each(self.names, self._tensors)
         self._glance: Any = glance_at(self.names, self._tensors)
         self._before: list[Any] = []  # alive until the core knows their successors' addresses
@@ -68,6 +70,7 @@ class Followed:
         if missing := sorted(set(self.names) - places.keys()):
             raise BasculeError(f"tensor {missing[0]} was registered and is no longer in the model",
                                "INVALID_ARGUMENT")
+        check_sendable(self._model, {name: owner[key] for name, (owner, key) in places.items()})
         self._find_places({name: places[name] for name in self.names})
         self._structure = structure
 

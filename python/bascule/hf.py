@@ -16,11 +16,13 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import _core
 from ._calls import Calls, Guarded
+from ._guards import guard
 from ._lifetime import lives, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names
@@ -46,8 +48,10 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     longer than the trainer's flip_timeout, the sender evicts this worker until generate() has ended. rename: maps the
     name of a model's tensor to the sender's name for it.
 
-    A flip waits for calls of the model, and of its parts that have a generate(); direct calls of other parts may see
-    mixed weights. A call must not wait for another thread that calls the model, or both may block for ever: a flip that
+    A flip waits for calls of the model, and of its parts that have a generate(). It also waits for copy.deepcopy(),
+    pickle, torch.save(model), save_pretrained(), load_state_dict() and to(). Other code that reads or writes the
+    tensors, such as a direct call of another part, or a copy of what state_dict() returned, may see mixed weights, unless it
+    runs within following.held(). A call must not wait for another thread that calls the model, or both may block for ever: a flip that
     waits for the first call also holds back the second.
 
     The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
@@ -78,7 +82,7 @@ class Following:
         self._error: BaseException | None = None
         self._closing = threading.Lock()
         self._end = os.eventfd(0)  # readable: to end; -1: ended
-        self._unguard = _guard(places.model, self._calls, at)
+        self._unguard = guard(places.model, self._calls, at, places.in_place)
         self._thread = threading.Thread(target=self._follow, name=f"bascule-{worker}", daemon=True)
         self._thread.start()
         lives(self)
@@ -117,14 +121,29 @@ class Following:
                 self._told.wait(min(left, 0.05))
         return self._version
 
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Keeps the model at its version in a `with` block, and yields that version's number.
+
+            with following.held() as version:
+                torch.save(model.state_dict(), f"{version}.pt")
+
+        Blocks while a version is being loaded. Any thread may hold the model, also several at once. If it is held
+        longer than the trainer's flip_timeout, the sender evicts this worker until the block has ended. A send() to
+        this worker within the block waits that long.
+        """
+        with self._calls.held():
+            yield self._version
+
     def close(self) -> None:
         """Waits for the model's calls in progress, then leaves the endpoint. A second call does nothing.
 
-        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within a call of the model.
+        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within a call of the model,
+        or holds it.
         """
         if self._calls.within():
-            raise BasculeError("close() within a call of the model, which it would wait for; call it after that call",
-                               "FAILED_PRECONDITION")
+            raise BasculeError("close() within a call of the model, or within held(), which it would wait for; call it "
+                               "after that", "FAILED_PRECONDITION")
         self._close(patience=None)
 
     def __enter__(self) -> Following:
@@ -205,30 +224,3 @@ class Following:
                 self._version, self._error = version, None
                 self._told.notify_all()
             self._receiver.finish()
-
-
-def _guard(model: Any, calls: Calls, at: str) -> Callable[[], None]:
-    """Counts each call of the model, or of its generate(), in `calls`. Returns a function that undoes this.
-
-    Parts that have their own generate() are guarded like the model: a wrapper's generate() calls the part's instead.
-    """
-    guards = []
-    for part in model.modules():
-        has_generate = callable(getattr(part, "generate", None))
-        names = ["forward"] if part is model or has_generate else []
-        for name in names + ["generate"] * (has_generate and at == "call"):
-            own = vars(part).get(name)  # an attribute that other code set, if any
-            guard = Guarded(getattr(part, name), calls)
-            vars(part)[name] = guard
-            guards.append((vars(part), name, guard, own))
-
-    def unguard() -> None:
-        for attributes, name, guard, own in guards:
-            if attributes.get(name) is not guard:
-                continue  # other code wrapped it in turn, and still calls it
-            if own is None:
-                del attributes[name]
-            else:
-                attributes[name] = own
-
-    return unguard

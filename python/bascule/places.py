@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .errors import BasculeError
-from .tensors import renamed
+from .modules import check_loadable
+from .tensors import check_elements, naming, renamed
 
 
 class Places:
     """One module's parameters and persistent buffers, looked up again for each version: they may have been replaced."""
 
     def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
-        self.model, self._rename, self._in_place = model, rename, in_place
+        self.model, self._rename, self.in_place = model, rename, in_place
+        check_loadable(model)
+        for tensor, (name, *_) in self._tensors():
+            self._check_place(name, tensor)
         devices = {str(tensor.device): name for tensor, (name, *_) in self._tensors()}
         if len(devices) != 1:
             raise BasculeError("expected a model on one device, found "
@@ -36,6 +40,8 @@ class Places:
             known.update(names)
             if (name := next((name for name in names if name in weights), None)) is None:
                 raise BasculeError(f"tensor {' = '.join(names)} of the model is not among the weights", "INVALID_ARGUMENT")
+            with naming(name, tensor):
+                check_elements(tensor)
             self._check(name, tensor, weights[name])
             pairs.append((tensor, weights[name]))
         if more := sorted(weights.keys() - known):
@@ -43,7 +49,7 @@ class Places:
         made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # can only be written in that mode
         with torch.inference_mode() if made_for_inference else torch.no_grad():
             for tensor, weight in pairs:
-                if self._in_place:
+                if self.in_place:
                     self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad))
                     tensor.requires_grad_(False)  # else an optimizer step would write
                     tensor.grad = None
@@ -76,16 +82,23 @@ class Places:
             found.setdefault(id(owner[key]), (owner[key], []))[1].append(name)
         return list(found.values())
 
+    def _check_place(self, name: str, tensor: Any) -> None:
+        with naming(name, tensor):
+            check_elements(tensor)
+            if self.in_place and tensor.device.type == "cpu" and tensor.is_shared():
+                raise BasculeError("it is in shared memory (share_memory()), where other processes would keep its present "
+                                   "weights for ever; copy instead (in_place=False)", "INVALID_ARGUMENT")
+
     def _check(self, name: str, tensor: Any, weight: Any) -> None:
         floats = tensor.is_floating_point() and weight.is_floating_point()
-        if tensor.shape != weight.shape or (tensor.dtype != weight.dtype and not (floats and not self._in_place)):
+        if tensor.shape != weight.shape or (tensor.dtype != weight.dtype and not (floats and not self.in_place)):
             raise BasculeError(f"tensor {name} came as {weight.dtype} {list(weight.shape)}; the model's is {tensor.dtype} "
-                               f"{list(tensor.shape)}" + (", and in place they must be the same" if self._in_place else ""),
+                               f"{list(tensor.shape)}" + (", and in place they must be the same" if self.in_place else ""),
                                "INVALID_ARGUMENT")
-        if self._in_place and tensor.is_inference():
+        if self.in_place and tensor.is_inference():
             raise BasculeError(f"tensor {name} of the model was made under torch.inference_mode(), and cannot be set to "
                                "other memory; copy instead (in_place=False)", "INVALID_ARGUMENT")
-        if not self._in_place and any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride())):
+        if not self.in_place and any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride())):
             raise BasculeError(f"elements of tensor {name} of the model share memory (it is expanded), and cannot be "
                                "written one by one; give the model a clone() of it", "INVALID_ARGUMENT")
         if str(tensor.device) != self.device:

@@ -15,6 +15,7 @@ from . import _core
 from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import describe_each, glance_at
+from .modules import check_loadable
 from .names import hf_names
 from .tensors import describe, device_number, is_module, is_torch, tensors_of
 from .views import views
@@ -87,7 +88,7 @@ class Receiver:
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
             Log().number)
-        self._views: dict[tuple[int, int], Mapping[str, Any]] = {}
+        self._shown: tuple[Any, Mapping[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
             self._core.register_model(self._targets.described(), apply or "", partial, self._targets.memory)
@@ -192,19 +193,18 @@ class Receiver:
     def weights(self) -> Mapping[str, Tensor]:
         """The served version's tensors by name: torch tensors if torch was imported, else numpy arrays. Does not block.
 
-        The tensors are read-only memory: a write ends the process. The same slot always returns the same objects. The
-        mapping is empty before the first version.
+        The tensors are read-only memory: a write ends the process. The same version returns the same objects; each version
+        has new ones. The mapping is empty before the first version.
         """
         core = self._open()
         with self._turn:
             flip = core.flip()
             if flip is None:
                 return {}
-            if flip.slot not in self._views:
-                # Drops the views of earlier senders' slots, which are not served again.
-                self._views = {slot: each for slot, each in self._views.items() if slot[0] == flip.slot[0]}
-                self._views[flip.slot] = views(core.weights(flip))
-            return self._views[flip.slot]
+            served = flip.slot, flip.version
+            if self._shown[0] != served:  # the last version's tensors may have been moved, resized or transposed in place
+                self._shown = served, views(core.weights(flip))
+            return self._shown[1]
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
         """Blocks until a version is served, or is ready for commit().
@@ -230,7 +230,7 @@ class Receiver:
         there. A waiting call in another thread or task ends with CANCELLED or FAILED_PRECONDITION.
         """
         core, self._core = self._core, None
-        self._views = {}
+        self._shown = (None, {})
         if core is not None:
             core.close()
         if (wake := self._wake) is not None:
@@ -287,6 +287,7 @@ def _check_timeout(timeout: float) -> None:
 
 def _targets_of(targets: Any) -> Targets:
     if is_module(targets) or isinstance(targets, Mapping):
+        check_loadable(targets)
         return Targets(targets, [Target(name, tensor) for name, tensor in tensors_of(targets, hf_names).items()])
     targets = list(targets) if isinstance(targets, Iterable) else [targets]
     for target in targets:

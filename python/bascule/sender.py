@@ -13,6 +13,7 @@ from . import _core
 from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import Followed
+from .modules import check_sendable
 from .names import hf_names
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, travels_as, wait_for_stream)
@@ -277,6 +278,8 @@ class Sender:
                     core.set_stream(current_stream(self._device))
             return None
         named = tensors_of(weights, self._rename)
+        if is_module(weights):
+            check_sendable(weights, named)
         described = describe_all(named)
         self._pending = named
         return described

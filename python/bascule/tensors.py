@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -12,6 +13,9 @@ from . import _core
 from .errors import BasculeError
 
 HOST = -1  # used as a device number
+
+# What to do with a tensor of which this process has only a part.
+GATHER = "register specs of the whole tensors, and stream() each one gathered (Sharded weights in docs/guide/python.md)"
 
 # From the names that torch and numpy (with ml_dtypes) share to the names that safetensors uses.
 _DTYPES = {
@@ -65,38 +69,72 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
+@contextmanager
+def naming(name: str, tensor: Any) -> Iterator[None]:
+    """Adds the tensor's name to errors in its `with` block. An error of the tensor itself becomes INVALID_ARGUMENT."""
+    try:
+        yield
+    except BasculeError as error:
+        raise BasculeError(f"tensor {name}: {error}", error.code) from None
+    except (RuntimeError, TypeError, ValueError, BufferError) as error:  # it has no memory, or several
+        raise BasculeError(f"tensor {name}: {type(tensor).__name__} does not give its elements' address: "
+                           f"{type(error).__name__}: {error}", "INVALID_ARGUMENT") from error
+
+
 def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, int]:
     """Returns dtype, shape, strides in elements, address and device (HOST or a GPU's number) of one tensor.
 
     Raises BasculeError (INVALID_ARGUMENT), which names a tensor that cannot be sent and says why.
     """
-    try:
-        if is_torch(tensor):
-            return _describe_torch(tensor)
-        if type(tensor).__module__ == "numpy":
-            return _describe_numpy(tensor)
-        if hasattr(tensor, "__dlpack__"):
-            return _core.describe(tensor)
-    except BasculeError as error:
-        raise BasculeError(f"tensor {name}: {error}", error.code) from None
-    except (RuntimeError, TypeError, ValueError) as error:  # from the tensor: it has no memory, or several
-        raise BasculeError(f"tensor {name}: {type(tensor).__name__} does not give its elements' address: "
-                           f"{type(error).__name__}: {error}", "INVALID_ARGUMENT") from error
-    raise BasculeError(f"tensor {name}: expected a torch tensor, a numpy array, or an object with __dlpack__, "
-                       f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
+    with naming(name, tensor):
+        return describe_unnamed(tensor)
+
+
+def describe_unnamed(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
+    """Like describe(), for use within naming()."""
+    if is_torch(tensor):
+        return _describe_torch(tensor)
+    if type(tensor).__module__ == "numpy":
+        return _describe_numpy(tensor)
+    if hasattr(tensor, "__dlpack__"):
+        return _core.describe(tensor)
+    raise not_a_tensor(tensor)
+
+
+def not_a_tensor(found: Any) -> BasculeError:
+    """The error for anything else in a tensor's place, for use within naming()."""
+    return BasculeError("expected a torch tensor, a numpy array, or an object with __dlpack__, found "
+                        f"{type(found).__name__}", "INVALID_ARGUMENT")
+
+
+def check_elements(tensor: Any) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if a torch tensor's elements do not lie, whole, in its own memory."""
+    torch = sys.modules["torch"]
+    kind = type(tensor)
+    if kind.__name__ == "DTensor":
+        raise BasculeError(f"a DTensor has only its shard here; {GATHER}", "INVALID_ARGUMENT")
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise BasculeError(f"a {kind.__name__} keeps its elements in other tensors; send these, or a plain tensor made "
+                           "of them", "INVALID_ARGUMENT")
+    if hasattr(tensor, "ds_shape") and tuple(tensor.shape) != tuple(tensor.ds_shape):
+        raise BasculeError(f"it is {list(tensor.shape)}, a placeholder of DeepSpeed ZeRO-3 for {list(tensor.ds_shape)}; "
+                           f"{GATHER}", "INVALID_ARGUMENT")
+    if tensor.layout is not torch.strided:
+        raise BasculeError(f"it is {tensor.layout} on {tensor.device}; expected a strided tensor, such as its to_dense()",
+                           "INVALID_ARGUMENT")
+    if tensor.is_meta:
+        raise BasculeError("it is on the device meta, and has no elements; load or gather it first", "INVALID_ARGUMENT")
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    held, needed = tensor.untyped_storage().nbytes(), (tensor.storage_offset() + span) * tensor.element_size()
+    if span and needed > held:
+        freed = "it was freed, as sharding does between two uses" if held == 0 else "it was cut short"
+        raise BasculeError(f"its storage has {held} bytes, and its shape needs {needed}: {freed}", "INVALID_ARGUMENT")
 
 
 def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
-    if type(tensor).__name__ == "DTensor":
-        raise BasculeError("a DTensor has only its shard here; register specs, and stream() full_tensor() of each",
-                           "INVALID_ARGUMENT")
-    if tensor.layout is not sys.modules["torch"].strided or tensor.device.type not in ("cpu", "cuda"):
-        raise BasculeError(f"it is {tensor.layout} on {tensor.device}; expected a strided tensor on cpu or cuda",
-                           "INVALID_ARGUMENT")
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
-    held = tensor.untyped_storage().nbytes()
-    if held != 0 and (tensor.storage_offset() + span) * tensor.element_size() > held:
-        raise BasculeError(f"its storage has {held} bytes, fewer than its shape needs", "INVALID_ARGUMENT")
+    check_elements(tensor)
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise BasculeError(f"it is on {tensor.device}; expected a tensor on cpu or cuda", "INVALID_ARGUMENT")
     if tensor.is_neg():
         raise BasculeError("its elements are negated when they are read; send its resolve_neg()", "INVALID_ARGUMENT")
     device = HOST if tensor.device.type == "cpu" else tensor.device.index

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .errors import BasculeError
-from .tensors import describe
+from .tensors import check_elements, describe_unnamed, is_torch, naming, not_a_tensor
 
 
 def view(array: Any) -> Any:
@@ -32,43 +32,50 @@ def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType({name: view(array) for name, array in arrays.items()})
 
 
-def _torch_of(torch: Any, tensor: Any, name: str) -> Any:
-    if type(tensor).__module__ != "numpy":
-        describe(name, tensor)  # refuses what torch would not survive
-        return torch.from_dlpack(tensor)
-    import numpy
-
-    try:
-        return torch.from_numpy(numpy.ascontiguousarray(tensor))
-    except TypeError as error:
-        raise BasculeError(f"tensor {name}: {error}", "INVALID_ARGUMENT") from None
-
-
 def copy_into(place: Any, tensor: Any, name: str) -> None:
     """Copies a tensor's elements into memory of the same shape. Floating-point types are cast if they differ.
 
-    Raises BasculeError: INVALID_ARGUMENT names the tensor if its kind, shape or type does not fit; UNIMPLEMENTED if the
-    type needs torch, which is not imported.
+    Raises BasculeError: INVALID_ARGUMENT names the tensor if its kind, shape or type does not fit, or if its elements
+    do not lie, whole, in its memory; UNIMPLEMENTED if the type needs torch, which is not imported.
     """
-    if not hasattr(tensor, "shape"):
-        raise BasculeError(f"tensor {name}: expected a torch tensor, a numpy array, or an object with __dlpack__, "
-                           f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
-    if tuple(place.shape) != tuple(tensor.shape):
-        raise BasculeError(f"tensor {name} has the shape {list(tensor.shape)}; it was registered as "
-                           f"{list(place.shape)}", "INVALID_ARGUMENT")
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(place, torch.Tensor):
-        source = tensor.detach() if isinstance(tensor, torch.Tensor) else _torch_of(torch, tensor, name)
-        if source.dtype != place.dtype and not (source.is_floating_point() and place.is_floating_point()):
-            raise BasculeError(f"tensor {name} is {source.dtype}; it was registered as {place.dtype}",
+    in_torch = torch is not None and isinstance(place, torch.Tensor)
+    with naming(name, tensor):
+        if not hasattr(tensor, "shape"):
+            raise not_a_tensor(tensor)
+        source = _torch_of(torch, tensor) if in_torch else _numpy_of(tensor, place)
+        if tuple(place.shape) != tuple(source.shape):
+            raise BasculeError(f"it has the shape {list(source.shape)}; it was registered as {list(place.shape)}",
                                "INVALID_ARGUMENT")
+        if source.dtype != place.dtype and not (_is_floating(source) and _is_floating(place)):
+            raise BasculeError(f"it is {source.dtype}; it was registered as {place.dtype}", "INVALID_ARGUMENT")
+    if in_torch:
         place.copy_(source)
-        return
+    else:
+        import numpy
+
+        numpy.copyto(place, source, casting="unsafe")
+
+
+def _torch_of(torch: Any, tensor: Any) -> Any:
+    if isinstance(tensor, torch.Tensor):
+        check_elements(tensor)
+        return tensor.detach()
+    if type(tensor).__module__ != "numpy":
+        describe_unnamed(tensor)  # refuses what torch would not survive
+        return torch.from_dlpack(tensor)
+    import numpy
+
+    return torch.from_numpy(numpy.ascontiguousarray(tensor).reshape(tensor.shape))
+
+
+def _numpy_of(tensor: Any, place: Any) -> Any:
     import numpy
 
     if not isinstance(place, numpy.ndarray):
-        raise BasculeError(f"tensor {name}: numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
-    source = numpy.asarray(tensor)
-    if source.dtype != place.dtype and not (source.dtype.kind == "f" and place.dtype.kind == "f"):
-        raise BasculeError(f"tensor {name} is {source.dtype}; it was registered as {place.dtype}", "INVALID_ARGUMENT")
-    numpy.copyto(place, source, casting="unsafe")
+        raise BasculeError("numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
+    return numpy.asarray(tensor)
+
+
+def _is_floating(tensor: Any) -> bool:
+    return tensor.is_floating_point() if is_torch(tensor) else tensor.dtype.kind == "f"

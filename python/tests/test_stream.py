@@ -53,8 +53,8 @@ def test_what_goes_wrong_aborts_the_version_and_no_other(endpoint, engines, send
 
     for stop, text in ((("x", numpy.zeros(1)), "tensor x was not registered"),
                        (("b", numpy.zeros(5, "i8")), "tensor b was given twice"),
-                       (("a", numpy.zeros((4, 3), "f4")), r"a has the shape \[4, 3\]; it was registered as \[3, 4\]"),
-                       (("a", numpy.zeros((3, 4), "i8")), "tensor a is int64; it was registered as float32")):
+                       (("a", numpy.zeros((4, 3), "f4")), r"tensor a: it has the shape \[4, 3\]; it was registered as \[3, 4\]"),
+                       (("a", numpy.zeros((3, 4), "i8")), "tensor a: it is int64; it was registered as float32")):
         with pytest.raises(bascule.BasculeError, match=text):
             sender.stream(broken(stop))
     with pytest.raises(bascule.BasculeError, match="1 registered tensors did not come, such as a"):

@@ -139,6 +139,7 @@ class PolicyPlaces:
     """
 
     device = "cpu"  # the one that reads the slots
+    in_place = False
 
     def __init__(self, policy: Callable[[], torch.nn.Module], strategy: WeightStrategy,
                  loaded: Callable[[TensorDict], None]):

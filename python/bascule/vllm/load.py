@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -24,12 +27,15 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
 
     with torch.no_grad(), _incomplete_mtp_allowed():
         wanted = _names(model)  # tied tensors once: they are separate during the reload
+        tied = _tied(model)
         initialize_layerwise_reload(model)
         try:
             wanted &= _names(model)  # as in the checkpoint, not what kernels made of it
             loaded = model.load_weights(iter(weights.items()))
             # Like vLLM's own loader: not every model returns what it loaded, and quantisation adds parameters.
-            if loaded is not None and model_config.quantization is None:
+            if loaded is None or model_config.quantization is not None:
+                _check_came(model, tied, _absent(model_config, weights))
+            else:
                 if missing := sorted(wanted - loaded):
                     raise BasculeError(f"{len(missing)} tensors of the model did not come, such as {missing[0]}",
                                        "INVALID_ARGUMENT")
@@ -53,6 +59,68 @@ def _check_whole(model: Any) -> None:
                                "tensor that is fused into it is missing", "INVALID_ARGUMENT")
 
 
+def _check_came(model: Any, tied: set[Any], absent: set[str] | None) -> None:
+    """Raises BasculeError if a layer got nothing, or a linear layer only a part: vLLM would accept it.
+
+    absent: the checkpoint's names that the version lacks; None: unknown. If it lacks none, layers that are not full are
+    padded, or the checkpoint does not have them.
+    """
+    from vllm.model_executor.layers.linear import LinearBase
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+    for name, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        if absent == set() or layer in tied or not layer._parameters or not info.can_load() or processes_as_attention(layer):
+            continue
+        is_part = isinstance(layer, LinearBase) and info.load_numel < info.load_numel_total and absent
+        if is_part or (info.load_numel == 0 and info.load_numel_total > 0):
+            lacks = f"; of the checkpoint's tensors the version lacks {len(absent)}, such as {min(absent)}" if absent else ""
+            raise BasculeError(f"only {info.load_numel} of the {info.load_numel_total} elements of {name} came{lacks}",
+                               "INVALID_ARGUMENT")
+
+
+def _absent(model_config: Any, weights: Mapping[str, Any]) -> set[str] | None:
+    """The names in the model's checkpoint that are not in `weights`; None if its files are not known here."""
+    names = _checkpoint_names(model_config.model, model_config.revision)
+    return None if names is None else names - weights.keys()
+
+
+@functools.cache
+def _checkpoint_names(model: str, revision: str | None) -> frozenset[str] | None:
+    from huggingface_hub import try_to_load_from_cache
+    from safetensors import safe_open
+
+    def path_of(file: str) -> str | None:
+        found = os.path.join(model, file) if os.path.isdir(model) else try_to_load_from_cache(model, file, revision=revision)
+        return found if isinstance(found, str) and os.path.isfile(found) else None
+
+    if (index := path_of("model.safetensors.index.json")) is not None:
+        with open(index, "rb") as file:
+            return frozenset(json.load(file)["weight_map"])
+    if (whole := path_of("model.safetensors")) is not None:
+        with safe_open(whole, "pt") as tensors:
+            return frozenset(tensors.keys())
+    return None
+
+
+def processes_as_attention(layer: Any) -> bool:
+    """Whether vLLM processes a layer's weights once all other layers have theirs."""
+    from vllm.model_executor.layers import attention
+
+    if hasattr(attention, "is_deferred_attention_layer"):
+        return attention.is_deferred_attention_layer(layer)
+    kinds = attention.Attention, attention.MLAAttention, attention.MMEncoderAttention  # vLLM 0.26
+    return isinstance(layer, kinds) and hasattr(layer, "process_weights_after_loading")
+
+
+def _tied(model: Any) -> set[Any]:
+    """The layers whose tensors all also belong to an earlier layer: they do not come separately."""
+    first: dict[int, Any] = {}
+    own = {layer: [each for each in layer._parameters.values() if each is not None] for layer in model.modules()}
+    return {layer for layer, tensors in own.items()
+            if tensors and all([first.setdefault(id(each), layer) is not layer for each in tensors])}
+
+
 def _pack_tied(model: Any) -> None:
     """Packs a head that is tied to the embedding again: it is not reloaded, but CPU kernels keep a packed copy."""
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
@@ -68,7 +136,8 @@ def _pack_tied(model: Any) -> None:
 
 
 def _names(model: Any) -> set[str]:
-    return {name for name, _ in model.named_parameters()}
+    """The names of the model's parameters, as its loader reports them: without what LoRA's wrappers add."""
+    return {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
 
 
 def _end_reload(model: Any, model_config: Any) -> None:

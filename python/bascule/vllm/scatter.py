@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BasculeError
 from ..receiver import Target
+from .load import processes_as_attention
 from .place import Place
 
 _WAYS = ("auto", "load", "scatter")
@@ -91,17 +92,8 @@ def _check_kernels(model: Any, model_config: Any) -> None:
         with Untouched(model, f"{type(method or layer).__name__} of {name}"):
             if isinstance(method, QuantizeMethodBase):
                 method.process_weights_after_loading(_shadow(layer))
-            if _processes_as_attention(layer):
+            if processes_as_attention(layer):
                 _shadow(layer).process_weights_after_loading(model_config.dtype)
-
-
-def _processes_as_attention(layer: Any) -> bool:
-    from vllm.model_executor.layers import attention
-
-    if hasattr(attention, "is_deferred_attention_layer"):
-        return attention.is_deferred_attention_layer(layer)
-    kinds = attention.Attention, attention.MLAAttention, attention.MMEncoderAttention  # vLLM 0.26
-    return isinstance(layer, kinds) and hasattr(layer, "process_weights_after_loading")
 
 
 def _shadow(layer: Any) -> Any:

@@ -1,0 +1,57 @@
+"""The names and ranks under which vLLM's workers join, in each kind of parallelism."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import bascule
+from bascule.vllm.place import place_of
+
+CPU, GPU = SimpleNamespace(type="cpu"), SimpleNamespace(type="other")
+
+
+def config(is_moe=False, world_size=1, **parallel):
+    sizes = {"data_parallel_size": 1, "data_parallel_index": 0, "data_parallel_rank_local": None,
+             "prefill_context_parallel_size": 1, **parallel}
+    return SimpleNamespace(parallel_config=SimpleNamespace(world_size=world_size, **sizes), instance_id="abc",
+                           model_config=SimpleNamespace(is_moe=is_moe))
+
+
+def place(rank=0, device=CPU, **options):
+    return place_of(config(**options), rank, device, "shm:///tmp/nothing", "w")
+
+
+def test_one_engine_is_one_worker():
+    assert (place().worker, place().group, place().ranks) == ("w", "", 1)
+
+
+def test_ranks_have_a_group_and_numbers():
+    found = [place(rank, world_size=2) for rank in range(2)]
+    assert [(each.worker, each.group, each.rank, each.ranks) for each in found] == [("w-0", "w", 0, 2), ("w-1", "w", 1, 2)]
+
+
+def test_replicas_of_a_dense_model_differ_although_vllm_resets_their_number():
+    replicas = [place(data_parallel_index=i, data_parallel_rank_local=i) for i in range(2)]
+    assert [each.worker for each in replicas] == ["w-dp0", "w-dp1"]
+    assert place(data_parallel_index=1).worker == "w-dp1"  # a vLLM that does not keep the local number
+    both = place(1, world_size=2, data_parallel_index=1)
+    assert (both.worker, both.group, both.rank) == ("w-dp1-1", "w-dp1", 1)
+
+
+def test_replicas_that_vllm_counts_differ():
+    assert [place(data_parallel_size=2, data_parallel_index=i).worker for i in range(2)] == ["w-dp0", "w-dp1"]
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"is_moe": True}, "mixture of experts on the CPU"),
+    ({"is_moe": True, "device": GPU, "data_parallel_size": 2}, "data_parallel_size=2 for a mixture of experts"),
+    ({"world_size": 2, "prefill_context_parallel_size": 2}, "prefill_context_parallel_size=2"),
+])
+def test_an_engine_that_would_compute_wrongly_is_refused_by_name(options, text):
+    with pytest.raises(bascule.BasculeError, match=text) as error:
+        place(**options)
+    assert error.value.code == "UNIMPLEMENTED"
+
+
+def test_a_mixture_of_experts_on_a_gpu_may_join():
+    assert place(is_moe=True, device=GPU).worker == "w"

@@ -1,0 +1,229 @@
+"""Copies of a model that follows: each holds one version, although versions arrive meanwhile."""
+
+import copy
+import io
+import multiprocessing
+import pickle
+import time
+import warnings
+
+import pytest
+import torch
+
+import bascule
+from bascule import hf
+
+PATIENCE = 60
+PARTS, WIDTH = 24, 1 << 15
+
+
+class Net(torch.nn.Module):
+    def __init__(self, start=0.0):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(1, WIDTH, bias=False) for _ in range(PARTS))
+        self.tied = self.layers[0].weight
+        self.old = self.forward  # as wrappers keep it: a method that is bound to the model
+        set_all(self, start)
+
+    def forward(self):
+        return [layer.weight.flatten()[0] for layer in self.layers]
+
+    def save_pretrained(self, folder):
+        torch.save(self.state_dict(), folder / "model.pt")
+
+
+@torch.no_grad()
+def set_all(model, value):
+    for tensor in model.parameters():
+        tensor.fill_(value)
+
+
+def values(tensors):
+    return {value for tensor in tensors for value in (tensor.flatten()[0].item(), tensor.flatten()[-1].item())}
+
+
+def loaded(write):
+    file = io.BytesIO()
+    write(file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def saved_pretrained(model, following, tmp_path):
+    model.save_pretrained(tmp_path)
+    return torch.load(tmp_path / "model.pt").values()
+
+
+def held(copied):
+    def look(model, following, tmp_path):
+        with following.held() as version:
+            found = list(copied(model))
+            assert values(found) == {float(version)}
+            return found
+    return look
+
+
+def whole_load(model, following, tmp_path):
+    """What is written must not be mixed with a version either."""
+    with following.held() as version:
+        other = {name: torch.full_like(tensor, version) for name, tensor in model.state_dict().items()}
+    model.load_state_dict(other)
+    with following.held():
+        return [tensor.clone() for tensor in model.parameters()]
+
+
+COPIES = {
+    "deepcopy": lambda model, *_: copy.deepcopy(model).parameters(),
+    "deepcopy of a part": lambda model, *_: copy.deepcopy(model.layers).parameters(),
+    "pickle": lambda model, *_: pickle.loads(pickle.dumps(model)).parameters(),
+    "torch.save of the model": lambda model, *_: loaded(lambda file: torch.save(model, file)).parameters(),
+    "save_pretrained": saved_pretrained,
+    "held, state_dict and clone": held(lambda model: [tensor.clone() for tensor in model.state_dict().values()]),
+    "held, torch.save": held(lambda model: loaded(lambda file: torch.save(model.state_dict(), file)).values()),
+    "held, parameters one by one": held(lambda model: [tensor.detach().clone() for tensor in model.parameters()]),
+    "held, a direct call of a part": held(lambda model: [layer(torch.ones(1)).detach() for layer in model.layers]),
+}
+
+
+def _trainer(endpoint, stop):
+    with bascule.Sender(endpoint) as sender:
+        model = Net()
+        sender.register_model(model)
+        sender.wait_for_workers(1, PATIENCE)
+        version = 0
+        while not stop.is_set():
+            version += 1
+            set_all(model, float(version))
+            sender.send()
+
+
+@pytest.fixture
+def trainer(endpoint):
+    """A process that sends versions as fast as it can; the weights of version n are n."""
+    spawn = multiprocessing.get_context("spawn")
+    stop = spawn.Event()
+    process = spawn.Process(target=_trainer, args=(endpoint, stop))
+    process.start()
+    yield
+    stop.set()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_each_copy_is_of_one_version_while_versions_arrive(in_place, endpoint, trainer, tmp_path):
+    model, seen = Net(), {}
+    with hf.follow(model, endpoint, in_place=in_place) as following:
+        following.wait(1, PATIENCE)
+        for what, look in COPIES.items() if in_place else (COPIES | {"load_state_dict": whole_load}).items():
+            seen[what], first, until = [], following.version, time.monotonic() + PATIENCE
+            while len(seen[what]) < 20 or following.version < first + 20:
+                seen[what].append(values(look(model, following, tmp_path)))
+                assert time.monotonic() < until
+    torn = {what: sum(len(each) > 1 for each in found) for what, found in seen.items()}
+    assert not any(torn.values()), torn
+
+
+def test_a_copy_has_no_guards_and_refers_to_itself(endpoint):
+    model = Net()
+    with hf.follow(model, endpoint):
+        for other in (copy.deepcopy(model), loaded(lambda file: torch.save(model, file))):
+            assert sorted(vars(other)) == sorted(vars(Net())) and other.old.__self__ is other
+            assert other.layers[0].weight is other.tied and "forward" not in vars(other.layers[0])
+            with hf.follow(other, endpoint, worker="other"):
+                pass
+        both = copy.deepcopy({"model": model, "weight": model.tied})
+        assert both["model"].tied is both["weight"]
+    assert sorted(vars(model)) == sorted(vars(Net()))
+
+
+def test_a_modules_own_deepcopy_is_called(endpoint):
+    class Own(torch.nn.Linear):
+        def __deepcopy__(self, memo):
+            return "mine"
+
+    with hf.follow(torch.nn.Sequential(Own(2, 2)), endpoint) as following:
+        assert copy.deepcopy(following._places.model)[0] == "mine"
+
+
+def test_state_dict_without_held_warns_once_and_returns_the_models_tensors(endpoint):
+    model = Net()
+    with hf.follow(model, endpoint) as following:
+        with pytest.warns(UserWarning, match=r"within following\.held\(\)") as caught:
+            found = model.state_dict()
+        assert len(caught) == 1 and caught[0].filename == __file__
+        assert found["tied"].data_ptr() == model.tied.data_ptr()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with following.held():
+                model.state_dict()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.state_dict()
+
+
+def test_held_yields_the_version_and_a_flip_waits_for_it(endpoint):
+    trainer, model = Net(), Net()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        with following.held() as version:
+            assert version == 0
+        set_all(trainer, 1.0)
+        sender.send()
+        with following.held() as version, following.held():
+            set_all(trainer, 2.0)
+            sender.send_async()
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.3)
+            assert version == following.version == 1 and values(model.parameters()) == {1.0}
+            model()
+            with pytest.raises(bascule.BasculeError, match=r"close\(\) within a call of the model, or within held\(\)"):
+                following.close()
+        assert sender.wait_async(PATIENCE).complete and following.version == 2
+        with pytest.raises(ZeroDivisionError), following.held():
+            1 / 0
+        assert sender.send().complete
+    with following.held() as version:  # it has left
+        assert version == 3
+
+
+def test_shared_memory_and_in_place_exclude_each_other(endpoint):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    with hf.follow(model, endpoint, in_place=True):
+        for part in (model, model[0]):
+            with pytest.raises(bascule.BasculeError, match=r"share_memory\(\) .* follow with in_place=False") as error:
+                part.share_memory()
+            assert error.value.code == "FAILED_PRECONDITION"
+    model.share_memory()
+    with pytest.raises(bascule.BasculeError, match=r"tensor 0.weight: it is in shared memory .*in_place=False"):
+        hf.follow(model, endpoint, in_place=True)
+    with hf.follow(model, endpoint):
+        pass
+
+
+def test_other_processes_see_each_version_of_a_model_in_shared_memory(endpoint):
+    trainer, model = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        sender.send()
+        model.share_memory()
+        spawn = torch.multiprocessing.get_context("spawn")
+        queue, answers = spawn.SimpleQueue(), spawn.SimpleQueue()
+        process = spawn.Process(target=_sums, args=(model.weight, queue, answers))
+        process.start()
+        for value in (3.0, 4.0, 5.0):
+            set_all(trainer, value)
+            sender.send()
+            queue.put(True)
+            assert answers.get() == 4 * value
+        queue.put(False)
+        process.join(PATIENCE)
+        assert process.exitcode == 0
+
+
+def _sums(weight, queue, answers):
+    while queue.get():
+        answers.put(weight.sum().item())
