@@ -11,6 +11,7 @@ from vllm.distributed.weight_transfer.base import (WeightTransferEngine, WeightT
                                                    WeightTransferUpdateInfo)
 
 from ..errors import BasculeError
+from .checkpoint import needed_names
 from .place import place_of
 from .rank import Rank
 from .scatter import scatter
@@ -64,7 +65,8 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
             return
         self.shutdown()
         with set_current_vllm_config(self.vllm_config):  # vLLM 0.26 does not set it, here and below
-            self.rank = Rank(place, scatter(init_info.apply, place, self.model, self.vllm_config))
+            self.rank = Rank(place, scatter(init_info.apply, place, self.model, self.vllm_config),
+                             needed_names(self.model, self.vllm_config))
 
     def start_weight_update(self) -> None:
         """Joins $BASCULE_ENDPOINT unless an endpoint was joined. Raises BasculeError (FAILED_PRECONDITION) if unset."""

@@ -22,6 +22,7 @@ class WorkerExtension:
         """
         from vllm.config import set_current_vllm_config
 
+        from .checkpoint import needed_names
         from .place import place_of
         from .rank import Rank
         from .scatter import scatter
@@ -29,7 +30,9 @@ class WorkerExtension:
         self.bascule_leave()
         place = place_of(self.vllm_config, self.rank, self.device, endpoint, worker)
         with set_current_vllm_config(self.vllm_config):
-            self.bascule_rank = Rank(place, scatter(apply, place, self.model_runner.get_model(), self.vllm_config))
+            model = self.model_runner.get_model()
+            self.bascule_rank = Rank(place, scatter(apply, place, model, self.vllm_config),
+                                     needed_names(model, self.vllm_config))
         return self.bascule_rank.place.worker
 
     def bascule_take(self, version: int | None = None, timeout: float = 30) -> int | None:

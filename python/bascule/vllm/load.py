@@ -7,21 +7,26 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..errors import BasculeError
+from .checkpoint import missing_names
 
 
-def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
+def load(model: Any, model_config: Any, weights: Mapping[str, Any], needed: frozenset[str] = frozenset()) -> None:
     """Writes `weights`, named as in the checkpoint, into the tensors that the model's kernels use.
 
     vLLM's layerwise reload makes each layer again from the checkpoint's tensors (fused, cut for this rank, quantised)
     and copies it over the old one, whose addresses stay. The slot must not change until this returns: a layer keeps
     views of it until all its tensors have come.
 
-    Raises what the model's loader raises; BasculeError (INVALID_ARGUMENT) if tensors of the model did not come. The
-    model's weights are then a mixture of versions, and the next load starts from the beginning.
+    needed: tensors without which nothing is loaded (checkpoint.py).
+
+    Raises what the model's loader raises; BasculeError (INVALID_ARGUMENT) if tensors of the model, or of `needed`, did
+    not come. The model's weights are then a mixture of versions, and the next load starts from the beginning.
     """
     import torch
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+    if missing := missing_names(model, needed, weights):
+        raise _missing(missing, "checkpoint")
     with torch.no_grad(), _incomplete_mtp_allowed():
         wanted = _names(model)  # tied tensors once: they are separate during the reload
         initialize_layerwise_reload(model)
@@ -30,9 +35,8 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
             loaded = model.load_weights(iter(weights.items()))
             # Like vLLM's own loader: not every model returns what it loaded, and quantisation adds parameters.
             if loaded is not None and model_config.quantization is None:
-                if missing := sorted(wanted - loaded):
-                    raise BasculeError(f"{len(missing)} tensors of the model did not come, such as {missing[0]}",
-                                       "INVALID_ARGUMENT")
+                if missing := sorted(wanted - set(map(_without_adapters, loaded))):
+                    raise _missing(missing, "model")
                 _check_whole(model)
         except BaseException:
             _end_reload(model, model_config)
@@ -68,7 +72,16 @@ def _pack_tied(model: Any) -> None:
 
 
 def _names(model: Any) -> set[str]:
-    return {name for name, _ in model.named_parameters()}
+    return {_without_adapters(name) for name, _ in model.named_parameters()}
+
+
+def _without_adapters(name: str) -> str:
+    """The parameter's name without what vLLM adds to it where adapters are enabled (--enable-lora)."""
+    return name.replace(".base_layer.", ".")
+
+
+def _missing(names: list[str], of: str) -> BasculeError:
+    return BasculeError(f"{len(names)} tensors of the {of} did not come, such as {names[0]}", "INVALID_ARGUMENT")
 
 
 def _end_reload(model: Any, model_config: Any) -> None:

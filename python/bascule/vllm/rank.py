@@ -22,15 +22,16 @@ class Rank:
 
     place: where it joins. scatter: the model's memory, into which take() copies; without it, the model's loader gets
     the slot's tensors, which it must not write. A rank that scatters changes to loading, and logs why, if a sender has
-    other tensors or the model's tensors were moved.
+    other tensors or the model's tensors were moved. needed: the tensors without which it loads nothing (checkpoint.py).
     """
 
-    def __init__(self, place: Place, scatter: Scatter | None = None):
+    def __init__(self, place: Place, scatter: Scatter | None = None, needed: frozenset[str] = frozenset()):
         self.place = place
         self.version = 0  # the version that the model holds; 0: none yet, or a mixture
         self.loads = 0  # how many so far; another sender may use a version's number again
         self.mixture = False  # an update failed: the model's tensors may be of several versions
         self.scatter = scatter
+        self._needed = needed
         self._moved = False
         self._turn = threading.Lock()  # only one thread at a time may use the receiver
         self._closed = threading.Event()
@@ -61,7 +62,7 @@ class Rank:
             self.version, self.mixture = 0, True
             try:
                 if not self.scatter:
-                    load(model, model_config, self.receiver.weights())
+                    load(model, model_config, self.receiver.weights(), self._needed)
                 elif not self.scatter.fits(model):
                     if not self._moved:
                         logger.warning("the model's parameters were moved: the model's loader now loads versions, "
