@@ -32,7 +32,7 @@ def needed_names(model: Any, vllm_config: Any) -> frozenset[str]:
 
 
 def missing_names(model: Any, needed: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Those of `needed` that are not among `names`, sorted. The model's loader may know one tensor by several names."""
+    """Returns the tensors of `needed` that are missing from `names`, sorted. The model's loader may know one tensor by several names."""
     came = {_place(model, name) for name in names}
     return sorted(name for name in needed if (place := _place(model, name)) is not None and place not in came)
 

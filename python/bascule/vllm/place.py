@@ -46,7 +46,7 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     engine = worker or os.environ.get("BASCULE_WORKER")
     if not engine:
         if parallel.distributed_executor_backend == "external_launcher":
-            raise BasculeError("no name for this engine: with external_launcher vLLM gives each rank another instance id; "
+            raise BasculeError("no name for this engine: external_launcher gives each rank another instance id; "
                                "set BASCULE_WORKER to one name for all ranks of the engine", "INVALID_ARGUMENT")
         engine = f"{socket.gethostname()}-{vllm_config.instance_id}"
     if parallel.data_parallel_index > 0:  # not data_parallel_size, which vLLM resets to 1 in replicas of a dense model
@@ -69,8 +69,8 @@ def _check_reloads_on_cpu(model_config: Any) -> None:
     for what, is_it in (("a mixture of experts", getattr(model_config, "is_moe", False)),
                         (f"quantised ({model_config.quantization})", model_config.quantization is not None)):
         if is_it:
-            raise BasculeError(f"this model is {what}: on a CPU, vLLM's reload leaves its kernels with other weights than "
-                               "a fresh start gives them; run it on a GPU, or serve a dense model in full precision",
+            raise BasculeError(f"this model is {what}: on a CPU, vLLM's reload gives its kernels other weights than "
+                               "a fresh start; run it on a GPU, or serve a dense model in full precision",
                                "UNIMPLEMENTED")
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import bascule
 
-PATIENCE = 300  # seconds, longer than anything healthy takes
+PATIENCE = 600  # seconds, longer than anything healthy takes
 BACKEND = {"backend": "bascule"}
 
 
