@@ -3,12 +3,12 @@
 This runs in vLLM's engine core: the process whose busy loop takes requests from `input_queue`, to which any thread may
 add. At the start, rank 0's worker passes its receiver's eventfd to the engine core. A thread polls the eventfd and adds
 a request; the busy loop then calls all workers at once (collective_rpc) between two scheduler steps, and resets the
-caches before the next step. The busy loop is wrapped when vLLM loads the plugin; besides, only the
-server's health check is (health.py).
+caches before the next step. The busy loop is wrapped when vLLM loads the plugin. If a version could not be loaded, the
+core stops (stop.py), and the API server says so (health.py). Nothing else of vLLM is changed.
 
-An engine follows if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker
-extension is WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy
-loop; there the user calls for updates.
+It is on if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker extension is
+WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop; there the
+user calls for updates.
 """
 
 from __future__ import annotations
@@ -26,29 +26,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BasculeError
 from . import health
+from .stop import Stop
 
 _EXTENSION = "bascule.vllm.WorkerExtension"
 _FLIP = object()  # marks our requests in vLLM's queue
 _SHORTEST_STOP, _LONGEST_PAUSE = 0.5, 5.0  # seconds between two attempts after a load failed
-_STOP_LIMIT = 60.0  # seconds that a request waits for weights that load, unless BASCULE_STOP_LIMIT has another number
 _SHORTEST_PAUSE = 0.02  # seconds, after a look that found no version
 
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of loggers below "vllm"
 
 
 def install() -> None:
-    """Wraps the busy loop, in a process that may become an engine core. A second call does nothing."""
+    """Wraps vLLM's methods, in a process that may be an engine core or an API server. A second call does nothing."""
     if not os.environ.get("BASCULE_ENDPOINT") or os.environ.get("BASCULE_FOLLOW") == "0":
         return
     from vllm.v1.engine import core
 
-    health.install()
-    setattr(core.EngineCoreProc, health.WHY, lambda core: "")  # an engine core without a Follower
     for kind in (core.EngineCoreProc, core.DPEngineCoreProc):
         if not hasattr(kind.run_busy_loop, "_before_bascule"):
             kind.run_busy_loop = _followed(kind.run_busy_loop)
+    core.EngineCoreProc.bascule_stopped = lambda core: None  # until the core follows (stop.py)
+    health.install()
 
 
 def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -72,11 +71,7 @@ class Follower:
         self._handle = core._handle_client_request
         self._handled = threading.Event()
         self._pause = 0.0  # seconds until the next attempt
-        self._stopped_scheduler = False
-        self._why_stopped, self._stopped_at = "", 0.0
-        self._stop_limit = _stop_limit()
-        self._set_pause_state = core.scheduler.set_pause_state
-        self._pause_state = core.scheduler.pause_state  # as the user wants it
+        self._stop = Stop(core)
 
     def start(self) -> None:
         """Lets all ranks join, and starts the thread. Blocks until they have; raises what joining raised."""
@@ -92,15 +87,13 @@ class Follower:
         finally:
             shutil.rmtree(folder)
         self._core._handle_client_request = self._handle_request
-        setattr(self._core, health.WHY, lambda: self._why_stopped)
-        self._core.scheduler.set_pause_state = self._want_pause_state
         threading.Thread(target=self._watch, args=(descriptors[0],), name="bascule-follow", daemon=True).start()
 
     def _watch(self, pending: int) -> None:
         ready = select.poll()
         ready.register(pending, select.POLLIN)
         while True:
-            ready.poll(0 if self._stopped_scheduler else None)  # a failed rank may still need rank 0's version
+            ready.poll(0 if self._stop.why else None)  # a failed rank may still need rank 0's version
             self._handled.clear()
             self._core.input_queue.put_nowait((_FLIP, None))
             self._handled.wait()
@@ -126,9 +119,7 @@ class Follower:
             if errors:
                 _logger.error("weights could not be loaded; generation waits for a version that loads: %s", errors[0])
             self._pause = min(max(2 * self._pause, _SHORTEST_STOP), _LONGEST_PAUSE)
-            self._stop_scheduler(errors[0] if errors else "a rank holds another version than the others")
-            if time.monotonic() - self._stopped_at > self._stop_limit:
-                self._end_requests()
+            self._stop.begin(errors[0] if errors else "its ranks hold different versions")
             return
         loaded = any(outcome.loaded for outcome in outcomes)
         self._pause = 0.0 if loaded else _SHORTEST_PAUSE
@@ -141,55 +132,8 @@ class Follower:
         self._core.reset_encoder_cache()
         if hasattr(self._core, "set_weight_version"):
             self._core.set_weight_version(str(outcomes[0].version))
-        self._resume_scheduler()
+        self._stop.end()
         _logger.info("weights of version %d", outcomes[0].version)
-
-    # While the scheduler is stopped, the user's own pauses and resumes are recorded, and applied when it resumes.
-
-    def _stop_scheduler(self, why: str) -> None:
-        """Stops generation while the model's tensors are a mixture of versions."""
-        self._why_stopped = f"weights could not be loaded: {why}"
-        if not self._stopped_scheduler:
-            from vllm.v1.core.sched.interface import PauseState
-
-            self._stopped_scheduler, self._pause_state = True, self._core.scheduler.pause_state
-            self._stopped_at = time.monotonic()
-            self._set_pause_state(PauseState.PAUSED_ALL)
-
-    def _resume_scheduler(self) -> None:
-        if self._stopped_scheduler:
-            self._stopped_scheduler, self._why_stopped = False, ""
-            self._set_pause_state(self._pause_state)
-
-    def _end_requests(self) -> None:
-        """Ends all requests: their finish reason is "abort", their stop reason says why."""
-        from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
-        from vllm.v1.request import RequestStatus
-
-        by_client: dict[int, list[str]] = {}
-        for request in self._core.scheduler.requests.values():
-            by_client.setdefault(request.client_index, []).append(request.request_id)
-        for client, ended in by_client.items():
-            self._core.scheduler.finish_requests(ended, RequestStatus.FINISHED_ABORTED)
-            outputs = [EngineCoreOutput(each, [], finish_reason=FinishReason.ABORT, stop_reason=self._why_stopped)
-                       for each in ended]
-            self._core.output_queue.put_nowait((client, EngineCoreOutputs(finished_requests=set(ended), outputs=outputs)))
-            _logger.error("%d requests end: %s", len(ended), self._why_stopped)
-
-    def _want_pause_state(self, state: Any) -> None:
-        self._pause_state = state
-        if not self._stopped_scheduler:
-            self._set_pause_state(state)
-
-
-def _stop_limit() -> float:
-    text = os.environ.get("BASCULE_STOP_LIMIT", "")
-    try:
-        if not text or float(text) >= 0:
-            return float(text or _STOP_LIMIT)
-    except ValueError:
-        pass
-    raise BasculeError(f"BASCULE_STOP_LIMIT: expected seconds, 0 or more, found {text!r}", "INVALID_ARGUMENT")
 
 
 def _join(worker: Any, address: str) -> None:

@@ -1,51 +1,85 @@
-"""Lets GET /health fail while an engine generates nothing because weights could not be loaded.
+"""Lets vLLM's API server tell the truth about an engine core that is stopped (stop.py).
 
-This runs in vLLM's API server, whose check asks only whether the engine core's process lives. AsyncLLM.check_health is
-wrapped when vLLM loads the plugin; it then also asks each engine core (follow.py).
+GET /health then answers 503, and a request that ends because of the stop carries the reason. This wraps two methods of
+vLLM's AsyncLLM in the API server's process, since vLLM has no hook there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import logging
-from collections.abc import Callable
+import weakref
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-WHY = "bascule_why_stopped"  # the engine core's method that is called from here
-_PATIENCE = 1.0  # seconds: a core that is busy with a long step answers later, and is healthy
+from .stop import REASON
 
-_logger = logging.getLogger("vllm.plugins.bascule")
+_PATIENCE = 1.0  # seconds; a core that is loading a version answers only afterwards
 
 
 def install() -> None:
-    """Wraps the check. A second call does nothing."""
+    """Wraps the methods. A second call does nothing."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     if not hasattr(AsyncLLM.check_health, "_before_bascule"):
-        AsyncLLM.check_health = _checked(AsyncLLM.check_health)
+        AsyncLLM.check_health = _with_stops(AsyncLLM.check_health)
+        AsyncLLM.generate = _with_reasons(AsyncLLM.generate)
 
 
-def _checked(check_health: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _with_stops(check_health: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    looks: weakref.WeakKeyDictionary[Any, _Look] = weakref.WeakKeyDictionary()  # by AsyncLLM
+
     @functools.wraps(check_health)
-    async def check(engine: Any) -> None:
+    async def check(llm: Any) -> None:
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        await check_health(engine)
-        asking = [asyncio.ensure_future(each) for each in _questions(engine.engine_core)]
-        answered, _ = await asyncio.wait(asking, timeout=_PATIENCE)
-        for each in answered:
-            if why := each.result():
-                _logger.warning("not healthy: %s", why)
-                raise EngineDeadError(why)  # the only error that becomes status 503
+        await check_health(llm)
+        if why := await looks.setdefault(llm, _Look()).at(llm.engine_core):
+            error = EngineDeadError()  # what /health answers 503 to
+            error.args = (why,)
+            raise error
 
     check._before_bascule = check_health
     return check
 
 
-def _questions(client: Any) -> list[Any]:
-    """One question for each engine core of the server."""
-    engines = getattr(client, "core_engines", [])
-    if len(engines) < 2:
-        return [client.call_utility_async(WHY)]
-    return [client._call_utility_async(WHY, engine=engine) for engine in engines]
+class _Look:
+    """The last known answer of an engine's cores to why they are stopped. Only one question is under way at a time."""
+
+    def __init__(self) -> None:
+        self._asking: asyncio.Task[str | None] | None = None
+        self._why: str | None = None
+
+    async def at(self, client: Any) -> str | None:
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(_why_stopped(client))
+        done, _ = await asyncio.wait([self._asking], timeout=_PATIENCE)
+        if done and (asked := self._asking):
+            self._asking = None
+            self._why = asked.result()
+        return self._why
+
+
+async def _why_stopped(client: Any) -> str | None:
+    """The reason of the first replica that is stopped, or None."""
+    ask = getattr(client, "call_utility_all_async", None)  # of all replicas
+    answers = await ask("bascule_stopped") if ask else [await client.call_utility_async("bascule_stopped")]
+    return next(filter(None, answers), None)
+
+
+def _with_reasons(generate: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    @functools.wraps(generate)
+    async def with_reasons(llm: Any, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
+        from http import HTTPStatus
+
+        from vllm.exceptions import GenerationError
+
+        async for output in generate(llm, *arguments, **named):
+            for each in output.outputs:
+                if isinstance(each.stop_reason, str) and each.stop_reason.startswith(REASON):
+                    error = GenerationError(each.stop_reason)
+                    error.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+                    raise error
+            yield output
+
+    return with_reasons

@@ -36,7 +36,7 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
             if loaded is None or model_config.quantization is not None:
                 _check_came(model, tied, _absent(model_config, weights))
             else:
-                if missing := sorted(wanted - loaded):
+                if missing := sorted(wanted - set(map(_without_adapters, loaded))):
                     raise BasculeError(f"{len(missing)} tensors of the model did not come, such as {missing[0]}",
                                        "INVALID_ARGUMENT")
                 _check_whole(model)
@@ -70,11 +70,12 @@ def _check_came(model: Any, tied: set[Any], absent: set[str] | None) -> None:
 
     for name, layer in model.named_modules():
         info = get_layerwise_info(layer)
-        if absent == set() or layer in tied or not layer._parameters or not info.can_load() or processes_as_attention(layer):
+        comes = layer not in tied and layer._parameters and info.can_load() and not processes_as_attention(layer)
+        if absent == set() or not comes:
             continue
         is_part = isinstance(layer, LinearBase) and info.load_numel < info.load_numel_total and absent
         if is_part or (info.load_numel == 0 and info.load_numel_total > 0):
-            lacks = f"; of the checkpoint's tensors the version lacks {len(absent)}, such as {min(absent)}" if absent else ""
+            lacks = f"; {len(absent)} of the checkpoint's tensors are missing, such as {min(absent)}" if absent else ""
             raise BasculeError(f"only {info.load_numel} of the {info.load_numel_total} elements of {name} came{lacks}",
                                "INVALID_ARGUMENT")
 
@@ -91,7 +92,9 @@ def _checkpoint_names(model: str, revision: str | None) -> frozenset[str] | None
     from safetensors import safe_open
 
     def path_of(file: str) -> str | None:
-        found = os.path.join(model, file) if os.path.isdir(model) else try_to_load_from_cache(model, file, revision=revision)
+        found = os.path.join(model, file)
+        if not os.path.isdir(model):
+            found = try_to_load_from_cache(model, file, revision=revision)
         return found if isinstance(found, str) and os.path.isfile(found) else None
 
     if (index := path_of("model.safetensors.index.json")) is not None:
@@ -136,8 +139,12 @@ def _pack_tied(model: Any) -> None:
 
 
 def _names(model: Any) -> set[str]:
-    """The names of the model's parameters, as its loader reports them: without what LoRA's wrappers add."""
-    return {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
+    return {_without_adapters(name) for name, _ in model.named_parameters()}
+
+
+def _without_adapters(name: str) -> str:
+    """The parameter's name without what vLLM adds to it where adapters are enabled (--enable-lora)."""
+    return name.replace(".base_layer.", ".")
 
 
 def _end_reload(model: Any, model_config: Any) -> None:

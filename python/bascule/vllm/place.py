@@ -31,7 +31,8 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     vLLM's instance id. Replicas append "-dp1", ranks "-0".
 
     Call it in the thread that runs the model: that thread's stream reads on a GPU, not the default stream. Raises
-    BasculeError: INVALID_ARGUMENT without an endpoint; UNIMPLEMENTED if an engine of this kind would compute wrongly.
+    BasculeError: INVALID_ARGUMENT without an endpoint, or without a name where each rank has another instance id;
+    UNIMPLEMENTED if an engine of this kind would compute wrongly.
     """
     endpoint = endpoint or os.environ.get("BASCULE_ENDPOINT", "")
     if not endpoint:
@@ -39,7 +40,12 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
                            "INVALID_ARGUMENT")
     _check_kind(vllm_config, device)
     parallel = vllm_config.parallel_config
-    engine = worker or os.environ.get("BASCULE_WORKER") or f"{socket.gethostname()}-{vllm_config.instance_id}"
+    engine = worker or os.environ.get("BASCULE_WORKER")
+    if not engine:
+        if getattr(parallel, "distributed_executor_backend", None) == "external_launcher":
+            raise BasculeError("no name for this engine: external_launcher gives each rank another instance id; "
+                               "set BASCULE_WORKER to one name for all ranks of the engine", "INVALID_ARGUMENT")
+        engine = f"{socket.gethostname()}-{vllm_config.instance_id}"
     if _is_replica(parallel):
         engine += f"-dp{parallel.data_parallel_index}"
     ranks = parallel.world_size  # of tensor and pipeline parallelism; each replica is an engine
@@ -55,10 +61,12 @@ def _is_replica(parallel: Any) -> bool:
 
 
 def _check_kind(vllm_config: Any, device: Any) -> None:
-    parallel, is_moe = vllm_config.parallel_config, getattr(vllm_config.model_config, "is_moe", False)
-    if is_moe and device.type == "cpu":
-        raise BasculeError("this model is a mixture of experts on the CPU: vLLM's reload leaves its experts' kernels "
-                           "with other weights than a new engine has; use a GPU, or a dense model", "UNIMPLEMENTED")
+    parallel, model = vllm_config.parallel_config, vllm_config.model_config
+    is_moe = getattr(model, "is_moe", False)
+    kinds = {"a mixture of experts": is_moe, f"quantised ({model.quantization})": model.quantization is not None}
+    if device.type == "cpu" and (kind := next((kind for kind, applies in kinds.items() if applies), None)):
+        raise BasculeError(f"this model is {kind}: on a CPU, vLLM's reload gives its kernels other weights than a new "
+                           "engine has; use a GPU, or a dense model in full precision", "UNIMPLEMENTED")
     if is_moe and parallel.data_parallel_size > 1:
         raise BasculeError(f"data_parallel_size={parallel.data_parallel_size} for a mixture of experts: its replicas "
                            "share experts, and would compute one token with several versions; start separate engines, "
@@ -66,6 +74,8 @@ def _check_kind(vllm_config: Any, device: Any) -> None:
     if (others := getattr(parallel, "prefill_context_parallel_size", 1)) > 1:
         raise BasculeError(f"prefill_context_parallel_size={others}: expected ranks of tensor and pipeline "
                            "parallelism only", "UNIMPLEMENTED")
+    if getattr(parallel, "enable_elastic_ep", False):
+        raise BasculeError("enable_elastic_ep: expected an engine whose ranks stay the same", "UNIMPLEMENTED")
 
 
 def _stream(device: Any) -> int:

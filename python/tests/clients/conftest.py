@@ -1,8 +1,13 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -80,3 +85,69 @@ def start_engine():
     for engine in started:
         if engine.process.returncode is None:
             engine.kill()
+
+
+class VllmServer:
+    """A `vllm serve` that is starting, and all processes that it starts."""
+
+    def __init__(self, environment, checkpoint, *arguments):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [Path(sys.executable).parent / "vllm", "serve", checkpoint, "--host", "127.0.0.1", "--port", str(port),
+             "--weight-transfer-config", '{"backend":"bascule"}', "--enforce-eager", "--max-model-len", "64", "--dtype",
+             "float32", "--max-num-seqs", "8", "--kv-cache-memory-bytes", str(1 << 26), *arguments],
+            start_new_session=True,
+            env={**os.environ, "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+                 "VLLM_CPU_OMP_THREADS_BIND": "nobind", **environment})
+
+    def wait_until_up(self, seconds):
+        deadline = time.monotonic() + seconds
+        while True:
+            assert self.process.poll() is None and time.monotonic() < deadline
+            try:
+                return self.get("/health")
+            except urllib.error.URLError:  # it does not listen yet
+                time.sleep(0.2)
+
+    def get(self, path):
+        """The status of a GET."""
+        return self._open(urllib.request.Request(self.url + path))[0]
+
+    def generate(self):
+        """The status and the greedy tokens, or the status and the error's text."""
+        import tiny
+
+        body = {"prompt": tiny.PROMPT, "max_tokens": tiny.TOKENS, "temperature": 0, "ignore_eos": True,
+                "return_token_ids": True}
+        status, text = self._open(urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
+                                                         {"Content-Type": "application/json"}))
+        return status, json.loads(text)["choices"][0]["token_ids"] if status == HTTPStatus.OK else text
+
+    def _open(self, request):
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def serve(checkpoint):
+    """serve(environment, *arguments of vllm serve) starts one; at the end they are killed."""
+    pytest.importorskip("vllm")
+    started = []
+
+    def start(environment, *arguments):
+        started.append(VllmServer(environment, checkpoint, *arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.kill()

@@ -22,12 +22,6 @@ def in_process(start_engine, checkpoint):
                         weight_transfer_config=BACKEND).started()
 
 
-@pytest.fixture(scope="module")
-def quantised(start_engine, checkpoint):
-    return start_engine({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}, model=checkpoint, weight_transfer_config=BACKEND,
-                        dtype="bfloat16", quantization="int8_per_channel_weight_only").started()
-
-
 def update(engine, sender, version):
     """Sends while the engine updates; returns the report and the engine's answer."""
     sender.send_async()
@@ -65,21 +59,17 @@ def test_a_tensor_that_the_model_does_not_have_is_named_to_both_ends(in_process,
 @pytest.mark.parametrize("left_out, named", [("mlp.down_proj.weight", "mlp.down_proj.weight"),
                                              ("self_attn.k_proj.weight", "self_attn.qkv_proj")])
 def test_a_tensor_that_does_not_come_is_named_to_both_ends(in_process, model, endpoint, left_out, named):
-    does_not_come(in_process, model, endpoint, left_out, named)
-
-
-def does_not_come(engine, model, endpoint, left_out, named):
     tiny.train(model, 5)
     tensors = dict(model.named_parameters())
     del tensors["model.layers.0." + left_out]
-    assert engine.ask("join", endpoint=endpoint) is None
+    assert in_process.ask("join", endpoint=endpoint) is None
     with bascule.Sender(endpoint) as sender:
         sender.register_model(tensors)
         sender.wait_for_workers(1)
-        report, said = update(engine, sender, 1)
+        report, said = update(in_process, sender, 1)
         assert "model.layers.0." + named in said["error"]
         assert "model.layers.0." + named in str(report.workers[0].error)
-    loads_right_ones(engine, model, endpoint + "-right")
+    loads_right_ones(in_process, model, endpoint + "-right")
 
 
 def test_a_tensor_of_another_shape_is_refused(in_process, model, endpoint):
@@ -160,44 +150,6 @@ def test_an_idle_engine_follows_trainers_that_die_and_is_started_again(start_eng
         assert sender.send().complete
         assert engine.generate() == tiny.greedy(model)
     engine.kill()
-
-
-def test_an_engine_with_adapters_takes_the_versions_of_its_base_model(start_engine, checkpoint, model, endpoint):
-    engine = start_engine({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}, model=checkpoint, weight_transfer_config=BACKEND,
-                          enable_lora=True).started()
-    assert engine.ask("join", endpoint=endpoint) is None
-    with bascule.Sender(endpoint) as sender:
-        sender.register_model(model)
-        sender.wait_for_workers(1)
-        for version in (1, 2):
-            tiny.train(model, version)
-            report, said = update(engine, sender, version)
-            assert said is None and report.complete
-            assert engine.generate() == tiny.greedy(model)
-    for left_out, named in (("mlp.down_proj.weight", "mlp.down_proj.weight"), ("mlp.up_proj.weight", "mlp.gate_up_proj")):
-        does_not_come(engine, model, f"{endpoint}-{left_out[4:6]}", left_out, named)
-    engine.kill()
-
-
-@pytest.mark.parametrize("left_out, named", [("mlp.down_proj.weight", "mlp.down_proj"), ("mlp.up_proj.weight", "mlp.gate_up_proj"),
-                                             ("input_layernorm.weight", "input_layernorm")])
-def test_a_quantised_engine_takes_whole_versions_only(quantised, model, endpoint, left_out, named):
-    tiny.train(model, 7)
-    tensors = dict(model.named_parameters())
-    assert quantised.ask("join", endpoint=endpoint) is None
-    with bascule.Sender(endpoint) as sender:
-        sender.register_model(tensors)
-        sender.wait_for_workers(1)
-        report, said = update(quantised, sender, 1)
-        assert said is None and report.complete
-    del tensors["model.layers.0." + left_out]
-    assert quantised.ask("join", endpoint=endpoint + "-2") is None
-    with bascule.Sender(endpoint + "-2") as sender:
-        sender.register_model(tensors)
-        sender.wait_for_workers(1)
-        report, said = update(quantised, sender, 1)
-        for text in (said["error"], str(report.workers[0].error)):
-            assert f"elements of model.layers.0.{named} came" in text and "such as model.layers.0." + left_out in text
 
 
 @pytest.mark.parametrize("options", [{"tensor_parallel_size": 2, "weight_transfer_config": BACKEND},

@@ -10,11 +10,11 @@ from bascule.vllm.place import place_of
 CPU, GPU = SimpleNamespace(type="cpu"), SimpleNamespace(type="other")
 
 
-def config(is_moe=False, world_size=1, **parallel):
+def config(is_moe=False, quantization=None, world_size=1, **parallel):
     sizes = {"data_parallel_size": 1, "data_parallel_index": 0, "data_parallel_rank_local": None,
              "prefill_context_parallel_size": 1, **parallel}
     return SimpleNamespace(parallel_config=SimpleNamespace(world_size=world_size, **sizes), instance_id="abc",
-                           model_config=SimpleNamespace(is_moe=is_moe))
+                           model_config=SimpleNamespace(is_moe=is_moe, quantization=quantization))
 
 
 def place(rank=0, device=CPU, **options):
@@ -27,7 +27,8 @@ def test_one_engine_is_one_worker():
 
 def test_ranks_have_a_group_and_numbers():
     found = [place(rank, world_size=2) for rank in range(2)]
-    assert [(each.worker, each.group, each.rank, each.ranks) for each in found] == [("w-0", "w", 0, 2), ("w-1", "w", 1, 2)]
+    found = [(each.worker, each.group, each.rank, each.ranks) for each in found]
+    assert found == [("w-0", "w", 0, 2), ("w-1", "w", 1, 2)]
 
 
 def test_replicas_of_a_dense_model_differ_although_vllm_resets_their_number():
@@ -43,7 +44,8 @@ def test_replicas_that_vllm_counts_differ():
 
 
 @pytest.mark.parametrize("options, text", [
-    ({"is_moe": True}, "mixture of experts on the CPU"),
+    ({"is_moe": True}, "mixture of experts: on a CPU"),
+    ({"quantization": "int8"}, r"quantised \(int8\): on a CPU"),
     ({"is_moe": True, "device": GPU, "data_parallel_size": 2}, "data_parallel_size=2 for a mixture of experts"),
     ({"world_size": 2, "prefill_context_parallel_size": 2}, "prefill_context_parallel_size=2"),
 ])

@@ -74,6 +74,9 @@ class Engine:
     def move_parameters(self):
         self.llm.collective_rpc(move_parameters)
 
+    def load_all_but(self, folder, name):
+        return self.llm.collective_rpc(load_all_but, args=(folder, name))[0]
+
     def update(self, **info):
         self.llm.start_weight_update()
         self.llm.update_weights({"update_info": info})
@@ -100,6 +103,16 @@ def digests(worker):
     import tiny
 
     return {name: tiny.digest(each) for name, each in worker.model_runner.get_model().named_parameters()}
+
+
+def load_all_but(worker, folder, name):
+    from safetensors.torch import load_file
+
+    from bascule.vllm.load import load
+
+    model = worker.model_runner.get_model()
+    tensors = {each: tensor for each, tensor in load_file(f"{folder}/model.safetensors").items() if each != name}
+    load(model, worker.model_runner.model_config, tensors)
 
 
 def move_parameters(worker):
