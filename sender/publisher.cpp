@@ -27,8 +27,8 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   std::shared_ptr<Publisher> made(new Publisher(std::move(endpoint), options.threads));
   made->scheme_ = scheme;
   made->log_ = options.log;
-  BASCULE_TRY(make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
-  BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(made->endpoint_.lock_file()));
+  BASCULE_ASSIGN(UniqueFd folder, make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
+  BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(std::move(folder), made->endpoint_.lock_file()));
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
   BASCULE_ASSIGN(made->coordinator_,
                  Coordinator::start(made->endpoint_, made->slots_->transport(), std::move(lock), std::move(token),

@@ -34,13 +34,13 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> MemmapSender::make(const Endpoi
   if (endpoint.slots == 1)
     return invalid_argument("slots=1: readers of the file would lose the version that is written over; use ",
                             "slots=2, or shm for a single copy");
+  BASCULE_ASSIGN(Folder folder, Folder::open(endpoint.folder));
   if (kDurable.in(endpoint).value_or(false)) {
-    BASCULE_ASSIGN(const bool in_memory, is_in_memory(endpoint.folder));
+    BASCULE_ASSIGN(const bool in_memory, is_in_memory(folder.fd(), endpoint.folder));
     if (in_memory)
       return failed_precondition("durable=on: ", endpoint.folder.string(),
                                  " lies in memory, which a loss of power empties; choose a folder on a disk");
   }
-  BASCULE_ASSIGN(Folder folder, Folder::open(endpoint.folder));
   std::unique_ptr<MemmapSender> made(new MemmapSender(endpoint, std::move(folder), epoch, std::move(observer)));
   BASCULE_TRY(made->find_what_was_left());
   for (const auto& [slot, file] : made->files_)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <bascule/sender/endpoint_lock.h>
+#include <bascule/transport/posix/private_folder.h>
 
 namespace bascule {
 namespace {
@@ -37,7 +38,7 @@ TEST(NumbersOfVersions, EndAndAreNotUsedAgain) {
   const std::string endpoint = cat("shm://", folder.path().string(), "?suspect_after=60s");
   test::TestModel model(test::ModelSize::kTiny);
   const auto continue_behind = [&](Version version) {
-    auto lock = EndpointLock::take(folder.path() / "sender.lock");
+    auto lock = EndpointLock::take(open_private_folder(folder.path()).value(), folder.path() / "sender.lock");
     return lock.ok() ? lock->record(version) : lock.status();
   };
   const Version near = kLastVersion - (Version{1} << 40);

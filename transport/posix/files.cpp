@@ -40,13 +40,6 @@ int write_zeros(int fd, std::uint64_t bytes) {
   return 0;
 }
 
-absl::Status sync_path(const std::filesystem::path& path, int flags) {
-  const UniqueFd fd(::open(path.c_str(), flags | O_RDONLY | O_CLOEXEC));
-  if (!fd) return errno_status(errno, cat("open ", path.string()));
-  if (::fsync(fd.get()) != 0) return errno_status(errno, cat("fsync ", path.string()));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
@@ -103,15 +96,22 @@ absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::p
   return error == 0 ? absl::OkStatus() : errno_status(error, cat("allocate ", bytes, " bytes for ", path.string()));
 }
 
-absl::Status sync_file(const std::filesystem::path& path) { return sync_path(path, O_NOFOLLOW); }
-
 absl::Status sync_folder(const std::filesystem::path& folder) {
-  return sync_path(folder.empty() ? "." : folder, O_DIRECTORY);
+  const std::filesystem::path path = folder.empty() ? "." : folder;
+  const UniqueFd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno_status(errno, cat("open ", path.string()));
+  return sync_folder(fd.get(), path);
 }
 
-absl::StatusOr<bool> is_in_memory(const std::filesystem::path& folder) {
+absl::Status sync_folder(int folder_fd, const std::filesystem::path& folder) {
+  const UniqueFd readable(::openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!readable) return errno_status(errno, cat("open ", folder.string()));
+  return ::fsync(readable.get()) == 0 ? absl::OkStatus() : errno_status(errno, cat("fsync ", folder.string()));
+}
+
+absl::StatusOr<bool> is_in_memory(int folder_fd, const std::filesystem::path& folder) {
   struct statfs status {};
-  if (::statfs(folder.c_str(), &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
+  if (::fstatfs(folder_fd, &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
 }
 
