@@ -169,7 +169,7 @@ TEST_F(EndpointLockTest, FollowsNoLink) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "elsewhere"));
 }
 
-// The lock is that of the folder which was checked, whatever its name means now.
+// The lock lies in the folder that was checked, whatever the folder's name means now.
 TEST_F(EndpointLockTest, IsInTheFolderThatWasOpened) {
   const test::TempFolder parent;
   const std::filesystem::path run = parent.path() / "run", moved = parent.path() / "moved";

@@ -40,4 +40,11 @@ absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
 
 void unlock(int fd) { set_lock(fd, F_UNLCK); }
 
+bool is_locked(int fd) {
+  struct flock in_the_way {};
+  in_the_way.l_type = F_WRLCK;
+  in_the_way.l_whence = SEEK_SET;
+  return ::fcntl(fd, F_OFD_GETLK, &in_the_way) != 0 || in_the_way.l_type != F_UNLCK;
+}
+
 }  // namespace bascule::inline v0
