@@ -45,6 +45,9 @@ if(NOT BASCULE_INSTALL)
   return()
 endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+# install() sets files' modes; without this, the umask would restrict the folders that it makes.
+set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 install(TARGETS bascule bascule_libtorch_adaptor EXPORT basculeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(BASCULE_BUILD_PROGRAMS)
   install(TARGETS bascule-status bascule-token RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -65,11 +68,4 @@ foreach(part IN LISTS parts ITEMS libtorch)
     get_filename_component(subfolder ${header} DIRECTORY)
     install(FILES ${source_dir}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bascule/${folder}/${subfolder})
   endforeach()
-endforeach()
-# install() sets files' modes, but the umask restricts new folders' modes, so these are set here.
-foreach(folder ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/bascule)
-  install(CODE "
-    file(CHMOD_RECURSE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}\"
-      FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
-      DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)")
 endforeach()

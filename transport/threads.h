@@ -9,8 +9,9 @@
 
 namespace bascule::inline v0 {
 
-// Returns RESOURCE_EXHAUSTED; the text says what was being started, the system's error, and each limit that is set for
-// this process, by name.
+// Returns an error that says what was being started, and the system's error. For a thread that could not be started
+// (RESOURCE_EXHAUSTED) it lists each limit on threads that is set for this process, by name; for another error of the
+// system, such as EMFILE, it is errno_status()'s.
 absl::Status no_threads(std::string_view whose, const std::exception& error);
 
 // Calls `start`, which makes objects that start threads, and returns its Status or StatusOr. If it throws, for lack of

@@ -238,7 +238,7 @@ absl::Status MemmapSender::persist(const Publication& publication, Deadline dead
     listing.unlock();
     BASCULE_TRY(annotate(syncer_->wait(number, deadline), name));
     tell(Kind::kSynced, name);
-    if (::fsync(manifest.get()) != 0) return errno_status(errno, cat("fsync ", kManifest));
+    if (::fsync(manifest.get()) != 0) return errno_status(errno, cat("fsync ", path_of_file(manifest.get())));
     tell(Kind::kSynced, kManifest);
     BASCULE_TRY(folder_.sync());
     tell(Kind::kFolderSynced, "");

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <vector>
 
 #include <bascule/transport/posix/unique_fd.h>
@@ -80,12 +82,24 @@ absl::Status write_all(int fd, std::string_view text, std::string_view name) {
   return write_all(fd, std::as_bytes(std::span(text)), name);
 }
 
-absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
-  // Beyond this limit the system would also send SIGXFSZ.
+std::string path_of_file(int fd) {
+  const int error = errno;
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlink(cat("/proc/self/fd/", fd).c_str(), text.data(), text.size());
+  errno = error;
+  return size > 0 ? std::string(text.data(), static_cast<std::size_t>(size)) : cat("the file of descriptor ", fd);
+}
+
+absl::Status check_file_size(std::uint64_t bytes, std::string_view name) {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)
-    return absl::ResourceExhaustedError(cat(path.string(), " needs ", bytes, " bytes, this process may write files of ",
+    return absl::ResourceExhaustedError(cat(name, " needs ", bytes, " bytes, this process may write files of ",
                                             limit.rlim_cur, "; raise the limit (ulimit -f)"));
+  return absl::OkStatus();
+}
+
+absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
+  BASCULE_TRY(check_file_size(bytes, path.string()));
   if (bytes == 0) return absl::OkStatus();
   int error = 0;
   do {
