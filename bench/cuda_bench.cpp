@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "segment_runs.h"
@@ -205,7 +207,11 @@ int main(int argc, char** argv) {
     if (flag == "-h" || flag == "--help")
       return std::puts("usage: bascule-bench-cuda [--repeat N] [--json FILE]: kernels beside one copy, on GPU 0"), 0;
     const bool has_value = i + 1 < argc;
-    if (flag == "--repeat" && has_value) repeat = std::atoi(argv[i + 1]);
+    if (flag == "--repeat" && has_value) {
+      const std::string_view number = argv[i + 1];
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), repeat);
+      if (error != std::errc() || end != number.data() + number.size()) repeat = 0;
+    }
     if (flag == "--json" && has_value) file = argv[i + 1];
     if (!has_value || (flag != "--json" && (flag != "--repeat" || repeat < 1))) {
       std::fprintf(stderr, "bascule-bench-cuda: %s: expected --repeat N or --json FILE, as --repeat 20\n", argv[i]);

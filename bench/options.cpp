@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
+#include <optional>
 #include <system_error>
 
-#include "absl/strings/numbers.h"
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/numbers.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/tensor.h>
 
@@ -67,9 +69,10 @@ absl::StatusOr<int> parse_device(std::string_view text) {
   constexpr std::string_view kGpu = "cuda:";
   if (text == "cpu") return kHost;
   if (text == "cuda") return 0;
-  int device = -1;
-  const bool is_number = text.starts_with(kGpu) && absl::SimpleAtoi(std::string(text.substr(kGpu.size())), &device);
-  if (is_number && device >= 0) return device;
+  constexpr int kMost = std::numeric_limits<int>::max();
+  const std::optional<int> device =
+      text.starts_with(kGpu) ? plain_number(text.substr(kGpu.size()), 0, kMost) : std::nullopt;
+  if (device) return *device;
   return invalid_argument("expected cpu or cuda:N, as cuda:0, found '", text, "'");
 }
 

@@ -45,6 +45,24 @@ if(NOT BASCULE_INSTALL)
   return()
 endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+# install() sets files' modes, but the umask restricts the folders that it makes. So the shared ones that are missing are
+# made first, and Bascule's own folders get their modes at the end.
+set(folder_modes DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+list(JOIN folder_modes " " folder_modes)
+foreach(folder ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/cmake ${CMAKE_INSTALL_INCLUDEDIR})
+  install(CODE "
+    set(path \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}\")
+    set(missing)
+    while(NOT EXISTS \"\${path}\")
+      list(APPEND missing \"\${path}\")
+      get_filename_component(path \"\${path}\" DIRECTORY)
+    endwhile()
+    if(missing)
+      file(MAKE_DIRECTORY \${missing})
+      file(CHMOD \${missing} ${folder_modes})
+    endif()")
+endforeach()
 install(TARGETS bascule bascule_libtorch_adaptor EXPORT basculeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(BASCULE_BUILD_PROGRAMS)
   install(TARGETS bascule-status bascule-token RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -66,10 +84,8 @@ foreach(part IN LISTS parts ITEMS libtorch)
     install(FILES ${source_dir}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bascule/${folder}/${subfolder})
   endforeach()
 endforeach()
-# install() sets files' modes, but the umask restricts new folders' modes, so these are set here.
 foreach(folder ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/bascule)
   install(CODE "
     file(CHMOD_RECURSE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}\"
-      FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
-      DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)")
+      FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ ${folder_modes})")
 endforeach()

@@ -73,15 +73,21 @@ void Connector::connect_folder() {
   const std::string elsewhere =
       endpoint_.listen ? cat("; an engine of another host takes ", endpoint_.scheme, "://", endpoint_.listen->text())
                        : "";
-  absl::Status folder = check_private_folder(endpoint_.folder, endpoint_.own_folder());
-  if (absl::IsNotFound(folder))
-    folder = found_
-                 ? unavailable("the folder ", endpoint_.place(), " was removed; a sender that lives there cannot be ",
-                               "found: restart it, in a folder that no clean-up removes")
-                 : unavailable("no sender has been at ", endpoint_.place(), " yet", elsewhere);
+  const absl::StatusOr<UniqueFd> folder = open_private_folder(endpoint_.folder, endpoint_.own_folder());
   found_ = found_ || folder.ok();
-  if (!folder.ok()) return finish(std::move(folder));
-  local_.async_connect(endpoint_.control_socket().string(), [this, attempt = attempt_](const Error& error) {
+  if (absl::IsNotFound(folder.status()))
+    return finish(found_ ? unavailable("the folder ", endpoint_.place(), " was removed; a sender that lives there ",
+                                       "cannot be found: restart it, in a folder that no clean-up removes")
+                         : unavailable("no sender has been at ", endpoint_.place(), " yet", elsewhere));
+  if (!folder.ok()) return finish(folder.status());
+  const std::filesystem::path path = endpoint_.control_socket();
+  const absl::StatusOr<UniqueFd> socket = open_private_socket(folder->get(), path.filename(), endpoint_.folder);
+  if (absl::IsNotFound(socket.status())) return finish(unavailable("no sender is listening at ", path.string()));
+  if (!socket.ok()) return finish(socket.status());
+  const absl::StatusOr<std::string> through = path_through(socket->get());
+  if (!through.ok()) return finish(through.status());
+  // Asio calls connect() at once, while the descriptor is open.
+  local_.async_connect(*through, [this, attempt = attempt_](const Error& error) {
     if (attempt != attempt_) return;
     if (error) return finish(why_not_connected(error, endpoint_.control_socket()));
     if (absl::Status peer = check_peer(local_.native_handle(), ::geteuid()); !peer.ok()) return finish(std::move(peer));

@@ -51,6 +51,8 @@ class LeaseTracker {
     Publication publication;
     bool single_copy = false;  // the engine reads the same slot, so it must yield
     bool ready = false;        // room was made, or the engine was asked to yield
+    bool receiving = false;    // the scheme's receive() has not returned
+    bool sealed = false;
     bool yielded = false;
     bool prepared = false;
   };

@@ -41,6 +41,7 @@ class Preparer {
 
   void copy_by(Copier* copier);  // call it before start()
   void start();
+  bool is_this_thread() const { return thread_.is_this(); }
   void stop();  // any thread: ends the current job, or waits for it, and drops the rest
   // After stop(): blocks until no device still works for this object, or returns DEADLINE_EXCEEDED.
   absl::Status settle(Deadline deadline) { return context_.settle(deadline); }

@@ -14,6 +14,7 @@
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/own_threads.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
@@ -55,8 +56,10 @@ class PendingBell {
   std::atomic<bool> rung_ = false;  // set after the write: else a read in between would leave it readable forever
 };
 
-ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell) {
-  options.on_pending = [on_pending = std::move(options.on_pending), &bell] {
+ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell, const Silence& silence) {
+  options.log = unless_silent(std::move(options.log), silence);
+  options.trace = unless_silent(std::move(options.trace), silence);
+  options.on_pending = [on_pending = unless_silent(std::move(options.on_pending), silence), &bell] {
     bell.ring();
     if (on_pending) on_pending();
   };
@@ -68,6 +71,7 @@ ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell) {
 struct Receiver::Impl {
   FlipGate gate;
   PendingBell bell;
+  Silence silence = std::make_shared<std::atomic<bool>>(false);
   bool started = false;  // engine's thread, as all below
   std::optional<LocalVersion> serving;
   bool loading = false;                                   // taken, and not finished
@@ -94,7 +98,7 @@ struct Receiver::Impl {
         scheme(given),
         stream(options.stream),
         device(options.device),
-        session(with_bell(std::move(options), bell), std::move(endpoint), std::move(token), given, gate) {}
+        session(with_bell(std::move(options), bell, silence), std::move(endpoint), std::move(token), given, gate) {}
 
   void start() {
     if (!std::exchange(started, true)) session.start();
@@ -179,6 +183,10 @@ struct Receiver::Impl {
 // Memory that a device may still read when its receiver is destroyed stays mapped and leased: a kernel that reads
 // unmapped memory costs the whole process the device, and the sender writes a slot that has no lease.
 void Receiver::End::operator()(Impl* impl) const {
+  if (impl->session.is_on_own_thread()) {  // in a callback
+    *impl->silence = true;
+    return end_elsewhere([impl] { End()(impl); });
+  }
   std::unique_ptr<Impl> ended(impl);
   if (ended->session.stop()) return;
   static std::mutex mutex;
@@ -196,12 +204,18 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   if (!scheme->make_receiver) return invalid_argument("scheme ", scheme->name, " has no make_receiver");
-  if (options.worker.empty() || !is_utf8(options.worker))
-    return invalid_argument("a worker needs a name, in UTF-8, unique at its endpoint");
-  if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1) || !is_utf8(options.group))
-    return invalid_argument("worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks,
-                            " in group '", options.group,
-                            "'; expected a rank below ranks, and a group's name, in UTF-8, if ranks is above 1");
+  if (options.worker.empty() || !is_printable(options.worker))
+    return invalid_argument(
+        "a worker needs a name, in UTF-8 without control characters, unique at its endpoint; found \"",
+        printable(options.worker), "\"");
+  if (options.threads < 0)
+    return invalid_argument("threads: expected 0 (one per core) or more, found ", options.threads);
+  if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1) || !is_printable(options.group))
+    return invalid_argument(
+        "worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks, " in group '",
+        printable(options.group),
+        "'; expected a rank below ranks, and a group's name, in UTF-8 without control characters, if ",
+        "ranks is above 1");
   BASCULE_TRY(annotate(check_compatibility_key(options.compatibility_key), cat("worker ", options.worker)));
   std::unordered_set<std::string_view> names;
   for (const FusedOrder& order : options.fused)

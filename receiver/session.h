@@ -64,6 +64,10 @@ class Session {
   // false if a device may still read; then the session must keep its mappings and leases until the process ends. Call
   // once, on the engine's thread.
   bool stop();
+  // Whether the calling thread is one of those that stop() joins.
+  [[nodiscard]] bool is_on_own_thread() const {
+    return thread_.get_id() == std::this_thread::get_id() || preparer_->is_this_thread();
+  }
 
   void copy_by(std::unique_ptr<Copier> copier);  // call it before start(); without it, the engine reads in place
   void start();                                  // call once; begins to greet
@@ -116,6 +120,7 @@ class Session {
   void say_ready();
   void on_deliver(Deliver deliver);
   void on_received(Version version, const absl::Status& status);
+  void prepare_incoming();
   void on_sealed(const Sealed& sealed);
   void on_prepared(const absl::Status& status);
   void on_decided(Version version);

@@ -65,20 +65,21 @@ void Session::say_ready() {
 }
 
 void Session::on_deliver(Deliver deliver) {
-  const LeaseTracker::Incoming* const incoming = leases_.incoming();
+  LeaseTracker::Incoming* const incoming = leases_.incoming();
   if (incoming == nullptr || incoming->publication.version != deliver.version || !incoming->ready) return;
+  incoming->receiving = true;
   // Longer than the sender waits: the sender reports when it gives a version up.
   scheme_channel_.receive(incoming->publication, std::move(deliver.bytes),
                           Deadline(endpoint_.timeout + endpoint_.flip_timeout));
 }
 
 void Session::on_received(Version version, const absl::Status& status) {
-  const LeaseTracker::Incoming* const incoming = leases_.incoming();
-  // Cancelled: the sender gave it up, and sends an abort.
-  if (status.ok() || absl::IsCancelled(status) || incoming == nullptr || incoming->publication.version != version ||
-      preparation_->over)
-    return;
-  on_prepared(status);
+  LeaseTracker::Incoming* const incoming = leases_.incoming();
+  if (incoming == nullptr || incoming->publication.version != version || preparation_->over) return;
+  if (absl::IsCancelled(status)) return;  // the sender gave it up, and sends an abort
+  if (!status.ok()) return on_prepared(status);
+  incoming->receiving = false;
+  if (incoming->sealed) prepare_incoming();
 }
 
 // The set of tensors to copy to.
@@ -95,8 +96,14 @@ void Session::on_sealed(const Sealed& sealed) {
       preparation_->failed)
     return;
   incoming->publication.digest = sealed.digest;
+  incoming->sealed = true;
+  if (!incoming->receiving) prepare_incoming();
+}
+
+// A scheme's prepare() follows its receive().
+void Session::prepare_incoming() {
   preparation_->over = true;
-  preparer_->prepare(incoming->publication, back_set(), preparation_,
+  preparer_->prepare(leases_.incoming()->publication, back_set(), preparation_,
                      [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
                        if (preparation_ && preparation_ == preparation.lock()) on_prepared(status);  // else dropped
                      });

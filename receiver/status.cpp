@@ -8,6 +8,7 @@
 #include <bascule/receiver/slot_inspector.h>
 #include <bascule/receiver/status_query.h>
 #include <bascule/schemes/registry.h>
+#include <bascule/transport/endpoint_options.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
@@ -77,7 +78,7 @@ absl::StatusOr<Observation> look_for_files(const Endpoint& endpoint, const Schem
 absl::StatusOr<Endpoint> endpoint_of(const std::string& target) {
   if (target.find("://") != std::string::npos) return Endpoint::parse(target);
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::canonical(target, error);
+  const std::filesystem::path folder = normal_path(std::filesystem::absolute(target, error).native());
   if (error || !std::filesystem::is_directory(folder, error))
     return absl::NotFoundError(cat("\"", target, "\" is not a folder", error ? cat(" (", error.message(), ")") : "",
                                    "; expected a folder, or an endpoint such as shm:///run/user/1000/grpo"));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -100,7 +101,7 @@ std::string status_page(const Observation& seen) {
                      slot.says.digest ? to_hex(*slot.says.digest) : "-", cat(to_string(slot.check)),
                      text_or_dash(join(slot.says.holders, ", "))});
   page += slots.size() > 1 ? cat("\n", table(slots)) : "\n  no slots yet\n";
-  return cat(page, "\n", conclusion(seen));
+  return printable(cat(page, "\n", conclusion(seen)));
 }
 
 std::string status_json(const Observation& seen) {

@@ -16,6 +16,7 @@
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/peer.h>
+#include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -24,35 +25,13 @@ namespace {
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kPause{100};  // after a connection could not be accepted
 
-// A dead sender leaves its socket behind. We hold the folder's lock, but a live sender may hold a lock file that was
-// removed.
-absl::Status remove_dead_socket(const std::string& path) {
-  struct stat there {};
-  if (::lstat(path.c_str(), &there) != 0)
-    return errno == ENOENT ? absl::OkStatus() : errno_status(errno, cat("look at ", path));
-  if (!S_ISSOCK(there.st_mode))
-    return failed_precondition(path, " is not a socket: a sender listens under that name; move it away, or choose ",
-                               "another endpoint");
-  asio::io_context io;
-  asio::local::stream_protocol::socket socket(io);
-  boost::system::error_code error;
-  socket.open(asio::local::stream_protocol(), error);
-  if (!error) socket.non_blocking(true, error);
-  if (!error) socket.connect(asio::local::stream_protocol::endpoint(path), error);
-  if (!error || error == asio::error::try_again || error == asio::error::no_buffer_space)
-    return absl::AlreadyExistsError(cat("another sender listens at ", path,
-                                        ", though its sender.lock is gone; stop it, or choose another endpoint"));
-  if (error != asio::error::connection_refused) return errno_status(error.value(), cat("connect to ", path));
-  ::unlink(path.c_str());
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
-                   OnStatusQuery on_status_query, OnRefused on_refused)
+Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token,
+                   OnArrival on_arrival, OnStatusQuery on_status_query, OnRefused on_refused)
     : io_(io),
       endpoint_(endpoint),
+      folder_(folder),
       token_(std::move(token)),
       on_arrival_(std::move(on_arrival)),
       on_status_query_(std::move(on_status_query)),
@@ -63,7 +42,8 @@ Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional
 Acceptor::~Acceptor() {
   stop_listening();
   // If the folder was removed, a later sender may have a socket of that name.
-  if (bound_ && !endpoint_.over_tcp() && !socket_file_.missing()) ::unlink(endpoint_.control_socket().c_str());
+  if (bound_ && !endpoint_.over_tcp() && !socket_file_.missing())
+    ::unlinkat(folder_, endpoint_.control_socket().filename().c_str(), 0);
 }
 
 absl::Status Acceptor::bind() {
@@ -73,10 +53,38 @@ absl::Status Acceptor::bind() {
 }
 
 absl::Status Acceptor::bind_folder() {
-  const std::string path = endpoint_.control_socket().string();
-  BASCULE_TRY(remove_dead_socket(path));
-  BASCULE_TRY(listen_at(asio::local::stream_protocol::endpoint(path)));
+  const std::filesystem::path path = endpoint_.control_socket();
+  BASCULE_TRY(remove_dead_socket());
+  BASCULE_ASSIGN(const std::string through_folder, path_through(folder_, path.filename().native()));
+  BASCULE_TRY(listen_at(asio::local::stream_protocol::endpoint(through_folder)));
   socket_file_.add(path);
+  return absl::OkStatus();
+}
+
+// A dead sender leaves its socket behind. We hold the folder's lock, but a live sender may hold a lock file that was
+// removed.
+absl::Status Acceptor::remove_dead_socket() {
+  const std::filesystem::path path = endpoint_.control_socket();
+  const std::string name = path.filename();
+  const UniqueFd there(::openat(folder_, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!there && errno == ENOENT) return absl::OkStatus();
+  if (!there || ::fstat(there.get(), &status) != 0) return errno_status(errno, cat("look at ", path.string()));
+  if (!S_ISSOCK(status.st_mode))
+    return failed_precondition(path.string(), " is not a socket: a sender listens under that name; move it away, or ",
+                               "choose another endpoint");
+  BASCULE_ASSIGN(const std::string through, path_through(there.get()));
+  asio::io_context io;
+  asio::local::stream_protocol::socket socket(io);
+  boost::system::error_code error;
+  socket.open(asio::local::stream_protocol(), error);
+  if (!error) socket.non_blocking(true, error);
+  if (!error) socket.connect(asio::local::stream_protocol::endpoint(through), error);
+  if (!error || error == asio::error::try_again || error == asio::error::no_buffer_space)
+    return absl::AlreadyExistsError(cat("another sender listens at ", path.string(),
+                                        ", though its sender.lock is gone; stop it, or choose another endpoint"));
+  if (error != asio::error::connection_refused) return errno_status(error.value(), cat("connect to ", path.string()));
+  ::unlinkat(folder_, name.c_str(), 0);
   return absl::OkStatus();
 }
 

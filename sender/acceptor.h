@@ -45,9 +45,10 @@ class Acceptor {
   using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
   using OnRefused = std::function<void(const absl::Status&)>;  // the reason, for a person
 
-  // `token` is needed for TCP, and given only for TCP (Token::find).
-  Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
-           OnStatusQuery on_status_query, OnRefused on_refused);
+  // `folder` is a descriptor of the endpoint's folder, borrowed; over TCP it is not used. `token` is needed for TCP, and
+  // given only for TCP (Token::find).
+  Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token,
+           OnArrival on_arrival, OnStatusQuery on_status_query, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file, if it is still the one that this acceptor made
 
   // Blocks while a host's name is looked up. Returns ALREADY_EXISTS if another process listens there, INTERNAL if
@@ -68,6 +69,7 @@ class Acceptor {
 
   absl::Status bind_folder();
   absl::Status bind_host();
+  absl::Status remove_dead_socket();
   absl::Status listen_at(const Protocol::endpoint& address);
   void stop_listening();
   void accept_next();
@@ -81,6 +83,7 @@ class Acceptor {
 
   boost::asio::io_context& io_;
   const Endpoint& endpoint_;
+  const int folder_;
   const std::optional<Token> token_;
   const OnArrival on_arrival_;
   const OnStatusQuery on_status_query_;

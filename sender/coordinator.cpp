@@ -41,7 +41,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
 std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::optional<Token> token) {
   const ConnectionKind kind = endpoint.over_tcp() ? ConnectionKind::kTcp : ConnectionKind::kUnixSocket;
   return std::make_unique<Acceptor>(
-      io_, endpoint, std::move(token),
+      io_, endpoint, lock_.folder(), std::move(token),
       [this, kind](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello), kind); },
       [this, kind](Channel& channel) { describe(channel, kind); },
       [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });

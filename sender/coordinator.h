@@ -53,6 +53,7 @@ class Coordinator : private WorkerLine {
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token,
                                                             CoordinatorOptions options);
+  [[nodiscard]] bool is_on_own_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
   ~Coordinator() override;  // gives up pending versions, says goodbye, joins
 
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----

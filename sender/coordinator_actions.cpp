@@ -9,6 +9,7 @@
 #include <bascule/sender/coordinator.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 
@@ -232,7 +233,7 @@ void Coordinator::carry_out(action::WakeAt& wake) {
 void Coordinator::carry_out(action::KeepAwake& keep) { keep.on ? awake_.begin() : awake_.end(); }
 
 void Coordinator::carry_out(action::Log& log) {
-  if (log_) log_(log.line);
+  if (log_) log_(printable(log.line));
 }
 
 }  // namespace bascule::inline v0

@@ -75,9 +75,12 @@ absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
 
 }  // namespace
 
-absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& file) {
+absl::StatusOr<EndpointLock> EndpointLock::take(UniqueFd folder, std::filesystem::path file) {
   EndpointLock lock;
-  lock.fd_ = ProcessFd::make([&] { return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
+  lock.folder_ = std::move(folder);
+  lock.fd_ = ProcessFd::make([&] {
+    return ::openat(lock.folder(), file.filename().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  });
   const auto no_file = [&] {
     return failed_precondition(file.string(),
                                " is not a file: a sender writes its lock under that name; move it away, ",
@@ -93,10 +96,11 @@ absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& fil
   if (!taken) return held(lock.fd_.get(), last.pid, file.parent_path());
   lock.epoch_ = last.epoch + 1;
   lock.last_version_ = last.version;
+  lock.file_ = std::move(file);
   BASCULE_TRY(lock.write(last.version));
   // An epoch must not be used twice, even after a power loss: its files may remain.
-  BASCULE_TRY(sync_file(file));
-  BASCULE_TRY(sync_folder(file.parent_path()));
+  if (::fsync(lock.fd_.get()) != 0) return errno_status(errno, cat("fsync ", lock.file_.string()));
+  BASCULE_TRY(sync_folder(lock.folder(), lock.file_.parent_path()));
   return lock;
 }
 
@@ -110,7 +114,7 @@ absl::Status EndpointLock::record(Version version) {
 absl::Status EndpointLock::write(Version version) {
   const std::string line = line_of({.pid = ::getpid(), .epoch = epoch_, .version = version});
   if (::pwrite(fd_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()))
-    return errno_status(errno, "write sender.lock");
+    return errno_status(errno, cat("write ", file_.string()));
   last_version_ = version;
   return absl::OkStatus();
 }

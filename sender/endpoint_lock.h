@@ -12,16 +12,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/version.h>
 
 namespace bascule::inline v0 {
 
 class EndpointLock {
  public:
-  // Returns ALREADY_EXISTS, naming the process that holds the lock, or DATA_LOSS if the file is not a valid
-  // sender.lock; the text says what to do.
-  static absl::StatusOr<EndpointLock> take(const std::filesystem::path& file);
+  // `folder` is the endpoint's (make_private_folder()), and `file` the lock's path in it, for texts. Returns
+  // ALREADY_EXISTS, naming the process that holds the lock, or DATA_LOSS if the file is not a valid sender.lock; the
+  // text says what to do.
+  static absl::StatusOr<EndpointLock> take(UniqueFd folder, std::filesystem::path file);
 
+  int folder() const { return folder_.get(); }  // the descriptor of the endpoint's folder
   Epoch epoch() const { return epoch_; }
   Version last_version() const { return last_version_; }
 
@@ -31,6 +34,8 @@ class EndpointLock {
 
  private:
   absl::Status write(Version version);
+  UniqueFd folder_;
+  std::filesystem::path file_;
   ProcessFd fd_;
   Epoch epoch_ = 0;
   Version last_version_ = 0;

@@ -16,7 +16,9 @@ struct SenderOptions {
   // Any text on which the two ends must agree beyond names, types and shapes, for example a hash of the model's
   // configuration. A worker that gives another key is refused by name. UTF-8, at most 1 KiB; empty: none.
   std::string compatibility_key{};
-  std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
+  // Called from any thread of the sender; default: silent. The sender may be destroyed inside this call, or inside
+  // `trace`. It then ends on another thread, soon after the call has returned, and makes no further call.
+  std::function<void(std::string_view)> log{};
   // Called with each control message except heartbeats, as "to engine-0: prepare" before it is sent and "from engine-0:
   // ready" when it arrives, from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};

@@ -19,16 +19,20 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   BASCULE_TRY(check_compatibility_key(options.compatibility_key));
+  if (options.threads < 0)
+    return invalid_argument("threads: expected 0 (one per core) or more, found ", options.threads);
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint.beside().value_or(endpoint)));
   if (endpoint.folder.empty())
     return failed_precondition("endpoint \"", options.endpoint,
                                "\": no place for the sender's state, as neither "
                                "XDG_STATE_HOME nor HOME is set; write state=FOLDER");
-  std::shared_ptr<Publisher> made(new Publisher(std::move(endpoint), options.threads));
+  std::shared_ptr<Publisher> made(new Publisher(std::move(endpoint), options.threads), End());
   made->scheme_ = scheme;
+  options.log = unless_silent(std::move(options.log), made->silence_);
+  options.trace = unless_silent(std::move(options.trace), made->silence_);
   made->log_ = options.log;
-  BASCULE_TRY(make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
-  BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(made->endpoint_.lock_file()));
+  BASCULE_ASSIGN(UniqueFd folder, make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
+  BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(std::move(folder), made->endpoint_.lock_file()));
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
   BASCULE_ASSIGN(made->coordinator_,
                  Coordinator::start(made->endpoint_, made->slots_->transport(), std::move(lock), std::move(token),
@@ -37,6 +41,18 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
                                      .trace = std::move(options.trace),
                                      .interrupted = std::move(options.interrupted)}));
   return made;
+}
+
+void Publisher::End::operator()(Publisher* publisher) const {
+  if (!publisher->coordinator_ || !publisher->coordinator_->is_on_own_thread()) {
+    delete publisher;
+    return;
+  }
+  *publisher->silence_ = true;  // in a callback
+  end_elsewhere([publisher] {
+    own_thread_of_devices();
+    delete publisher;
+  });
 }
 
 Publisher::~Publisher() {

@@ -19,6 +19,7 @@
 #include <bascule/sender/report.h>
 #include <bascule/sender/slot_store.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/own_threads.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/task_thread.h>
 #include <bascule/transport/tensor.h>
@@ -59,6 +60,9 @@ class Publisher {
 
  private:
   static absl::StatusOr<std::shared_ptr<Publisher>> open_with_threads(SenderOptions options);
+  struct End {
+    void operator()(Publisher* publisher) const;
+  };
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
@@ -88,6 +92,7 @@ class Publisher {
   const Endpoint endpoint_;
   const Scheme* scheme_ = nullptr;
   Coordinator::Sink log_;  // may be empty
+  Silence silence_ = std::make_shared<std::atomic<bool>>(false);
   kernels::ThreadPool pool_;
   std::optional<Registration> registration_;
   EncodedLayout encoded_layout_;      // the registration's

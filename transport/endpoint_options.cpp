@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
+#include <bascule/transport/numbers.h>
 #include <bascule/transport/scheme_option.h>
 #include <bascule/transport/status.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 absl::StatusOr<absl::Duration> positive_duration(std::string_view value) {
   absl::Duration duration;
-  if (!absl::ParseDuration(status_internal::piece(value), &duration))
+  if (value.starts_with('+') || !absl::ParseDuration(status_internal::piece(value), &duration))
     return invalid_argument("expected a duration, as 30s, 500ms or 2m, found \"", value, "\"");
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration())
     return invalid_argument("expected a finite duration above zero, found \"", value, "\"");
@@ -30,21 +30,21 @@ absl::Status set_duration(Endpoint& endpoint, std::string_view value) {
 }
 
 absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
-  if (!absl::SimpleAtoi(status_internal::piece(value), &endpoint.slots) || endpoint.slots < 1)
-    return invalid_argument("expected a number of slots, 1 or more, found \"", value, "\"");
-  if (endpoint.slots > kMaxOfferedSlots)
-    return invalid_argument("expected ", kMaxOfferedSlots, " slots at most, found ", endpoint.slots,
+  const std::optional<std::uint64_t> slots = plain_number(value);
+  if (!slots || *slots < 1) return invalid_argument("expected a number of slots, 1 or more, found \"", value, "\"");
+  if (*slots > kMaxOfferedSlots)
+    return invalid_argument("expected ", kMaxOfferedSlots, " slots at most, found ", *slots,
                             "; two are enough unless engines are slow");
+  endpoint.slots = static_cast<int>(*slots);
   return absl::OkStatus();
 }
 
 // The control page has a line for each slot, including slots that are still read after they left the ring.
 absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
   constexpr int kMost = 48;
-  int spares = 0;
-  if (!absl::SimpleAtoi(status_internal::piece(value), &spares) || spares < 0 || spares > kMost)
+  endpoint.spares = plain_number(value, 0, kMost);
+  if (!endpoint.spares)
     return invalid_argument("expected a number of spare slots, 0 to ", kMost, ", found \"", value, "\"");
-  endpoint.spares = spares;
   return absl::OkStatus();
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
+#include <bascule/transport/numbers.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -35,10 +35,10 @@ absl::StatusOr<HostPort> HostPort::parse(std::string_view text) {
     return invalid_argument("\"", text, "\": write an IPv6 address in brackets, as [::1]:29500");
   if (!bracketed && !is_host_name(parsed.host))
     return invalid_argument("\"", parsed.host, "\" is neither a host's name nor an IPv4 address");
-  std::uint32_t number = 0;
-  if (!absl::SimpleAtoi(status_internal::piece(port), &number) || number < 1 || number > 65535)
-    return invalid_argument("expected a port from 1 to 65535, found \"", port, "\"");
-  parsed.port = static_cast<std::uint16_t>(number);
+  constexpr int kLastPort = 65535;
+  const std::optional<int> number = plain_number(port, 1, kLastPort);
+  if (!number) return invalid_argument("expected a port from 1 to 65535, found \"", port, "\"");
+  parsed.port = static_cast<std::uint16_t>(*number);
   return parsed;
 }
 

@@ -31,9 +31,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// The limit of open descriptors that `error` reports, with its value and what to do; empty for other errors.
-std::string which_descriptor_limit(int error) {
+// The limit that `error` reports, with its value and what to do; empty for other errors.
+std::string which_limit(int error) {
   rlimit limit{};
+  if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    return cat("; RLIMIT_FSIZE (ulimit -f) of this process is ", limit.rlim_cur, " bytes: raise it");
+  if (error == EFBIG) return "; the file system's limit of a file's size is reached: choose another one";
   if (error == ENFILE)
     return "; the system's limit, fs.file-max, is reached: raise it, or close files of other programs";
   if (error != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
@@ -55,7 +58,7 @@ absl::Status errno_status(int error, std::string_view what) {
   // Like absl::ErrnoToStatus(), whose table of texts ThreadSanitizer does not know.
   std::array<char, 256> text{};
   return {absl::ErrnoToStatusCode(error),
-          cat(what, ": ", ::strerror_r(error, text.data(), text.size()), which_descriptor_limit(error))};
+          cat(what, ": ", ::strerror_r(error, text.data(), text.size()), which_limit(error))};
 }
 
 std::string_view message_of(const absl::Status& status) { return {status.message().data(), status.message().size()}; }

@@ -58,7 +58,7 @@ absl::Status deadline_exceeded(const Pieces&... pieces) {
 absl::Status annotate(const absl::Status& status, std::string_view prefix);
 
 // Makes the error of `what`, a call that failed with errno `error`: "open /x/y: No such file or directory". If a limit
-// of open descriptors is reached, the text names that limit.
+// of open descriptors or of a file's size is reached, the text names that limit.
 absl::Status errno_status(int error, std::string_view what);
 
 std::string_view message_of(const absl::Status& status);

@@ -22,6 +22,7 @@ class TaskThread {
   // If no task waits or runs, runs this one inside the call, even after stop(); that saves two wakes. Otherwise like
   // submit(). Call it from one thread only, and never from a task.
   void run_or_submit(std::function<void()> task);
+  [[nodiscard]] bool is_this() const { return thread_.get_id() == std::this_thread::get_id(); }
 
  private:
   void work();

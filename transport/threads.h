@@ -9,8 +9,9 @@
 
 namespace bascule::inline v0 {
 
-// Returns RESOURCE_EXHAUSTED. The text names what was being started (`whose`), the system's error, and each limit that
-// is set for this process.
+// Returns an error that names what was being started (`whose`) and the system's error. If a thread could not be started
+// (RESOURCE_EXHAUSTED), it lists each limit on threads that is set for this process; for another error of the system,
+// such as EMFILE, it is errno_status()'s.
 absl::Status no_threads(std::string_view whose, const std::exception& error);
 
 // Calls `start`, which makes objects that start threads, and returns its Status or StatusOr. If it throws, for lack of

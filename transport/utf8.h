@@ -1,11 +1,19 @@
-// Checks that text is UTF-8, as names on the wire must be.
+// Text: whether it is UTF-8, as names on the wire must be, and whether it can be shown without harm.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace bascule::inline v0 {
 
 // By RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
+
+// Whether `text` is a name that can be shown: UTF-8 without control characters. These are U+0000 to U+001F, U+007F to
+// U+009F, and those that change the direction of what follows. They could clear a terminal or forge lines of a log.
+bool is_printable(std::string_view text);
+
+// Returns `text` with each byte of a control character, or of what is not UTF-8, as "\x1b". Line ends and tabs stay.
+std::string printable(std::string_view text);
 
 }  // namespace bascule::inline v0

@@ -4,8 +4,8 @@
 // schemes/memmap/README.md gives the order of locks, stamps, renames and syncs, and says which version survives what.
 //
 //   <folder>/manifest.json                        the whole versions, the newest first
-//            model.safetensors                    a link to the file of the newest version
-//            slot-<epoch>-<index>.safetensors     a file for each slot; never resized or renamed
+//            newest/model.safetensors             a link to the file of the newest version
+//            slot-<epoch>-<index>.safetensors     a file for each slot; never resized or renamed; read-only by its name
 //
 // Other readers (Python's safetensors) may rely on this: the file that the manifest names first, or the link, holds
 // that version until the version after the next begins. Such a reader takes no lock: it copies, reads the manifest

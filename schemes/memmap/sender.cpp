@@ -23,8 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = FileOperation::Kind;
 
-constexpr const char* kLink = "model.safetensors";
-constexpr const char* kNewLink = ".model.safetensors.bascule";    // a temporary name that no other program would choose
+constexpr mode_t kReadOnly = 0400;  // a program that opens a slot by its name, such as cp, cannot write it; root can
 constexpr absl::Duration kForeignReader = absl::Milliseconds(5);  // how long begin() waits for such a reader
 
 }  // namespace
@@ -34,13 +33,13 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> MemmapSender::make(const Endpoi
   if (endpoint.slots == 1)
     return invalid_argument("slots=1: readers of the file would lose the version that is written over; use ",
                             "slots=2, or shm for a single copy");
+  BASCULE_ASSIGN(Folder folder, Folder::open(endpoint.folder));
   if (kDurable.in(endpoint).value_or(false)) {
-    BASCULE_ASSIGN(const bool in_memory, is_in_memory(endpoint.folder));
+    BASCULE_ASSIGN(const bool in_memory, is_in_memory(folder.fd(), endpoint.folder));
     if (in_memory)
       return failed_precondition("durable=on: ", endpoint.folder.string(),
                                  " lies in memory, which a loss of power empties; choose a folder on a disk");
   }
-  BASCULE_ASSIGN(Folder folder, Folder::open(endpoint.folder));
   std::unique_ptr<MemmapSender> made(new MemmapSender(endpoint, std::move(folder), epoch, std::move(observer)));
   BASCULE_TRY(made->find_what_was_left());
   for (const auto& [slot, file] : made->files_)
@@ -95,7 +94,7 @@ absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& la
   const fs::path path = folder_.path() / name;
   SlotMemory memory;
   memory.descriptor.reset(
-      ::openat(folder_.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+      ::openat(folder_.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kReadOnly));
   if (!memory.descriptor) return errno_status(errno, cat("make ", path.string()));
   const int fd = memory.descriptor.get();
   const auto fill = [&]() -> absl::Status {
@@ -212,8 +211,9 @@ absl::Status MemmapSender::publish(const Publication& publication) {
     return status;
   }
   // The manifest decides. Only foreign readers miss a link that cannot be made.
-  if (absl::Status linked = link_newest(publication.slot); !linked.ok())
-    warnings_.push_back(std::string(message_of(linked)));
+  const absl::StatusOr<bool> linked = newest_link_.point_to(publication.slot, folder_);
+  if (!linked.ok()) warnings_.push_back(std::string(message_of(linked.status())));
+  if (linked.value_or(false)) tell(Kind::kLinked, kNewestLink);
   lock.lock();
   persisting_ = syncer_ != nullptr;
   if (!syncer_) tidy_later();
@@ -238,7 +238,7 @@ absl::Status MemmapSender::persist(const Publication& publication, Deadline dead
     listing.unlock();
     BASCULE_TRY(annotate(syncer_->wait(number, deadline), name));
     tell(Kind::kSynced, name);
-    if (::fsync(manifest.get()) != 0) return errno_status(errno, cat("fsync ", kManifest));
+    if (::fsync(manifest.get()) != 0) return errno_status(errno, cat("fsync ", path_of_file(manifest.get())));
     tell(Kind::kSynced, kManifest);
     BASCULE_TRY(folder_.sync());
     tell(Kind::kFolderSynced, "");
@@ -274,42 +274,6 @@ absl::Status MemmapSender::write_manifest() {
   return absl::OkStatus();
 }
 
-// A file of that name that is not our link belongs to the user and stays. If it came a moment ago, the exchange finds
-// it in the link's place and puts it back. Returns FAILED_PRECONDITION once for each such file.
-absl::Status MemmapSender::link_newest(SlotId newest) {
-  const fs::path link = folder_.path() / kLink;  // for texts
-  const auto is_ours = [&](const char* name) { return slot_of_file(folder_.link_target(name)).has_value(); };
-  const auto remove_new_link = [&] {
-    if (is_ours(kNewLink)) ::unlinkat(folder_.fd(), kNewLink, 0);
-  };
-  const auto failed = [&] { return errno_status(errno, cat("link ", link.string())); };
-  const auto left_alone = [&] {
-    return std::exchange(link_is_foreign_, true)
-               ? absl::OkStatus()
-               : failed_precondition(link.string(),
-                                     " is not Bascule's link and was left as it is: programs that open it ",
-                                     "read that, not the newest version; move it away, or open the file that ",
-                                     kManifest, " names first");
-  };
-  const bool is_there = folder_.has(kLink);
-  if (is_there && !is_ours(kLink)) return left_alone();
-  remove_new_link();  // left by a killed sender
-  if (::symlinkat(slot_file_name(newest).c_str(), folder_.fd(), kNewLink) != 0) return failed();
-  const auto rename = [&](unsigned flags) { return ::renameat2(folder_.fd(), kNewLink, folder_.fd(), kLink, flags); };
-  int renamed = rename(is_there ? RENAME_EXCHANGE : RENAME_NOREPLACE);
-  if (renamed != 0 && (errno == EINVAL || errno == ENOSYS))  // the file system supports neither
-    renamed = rename(0);
-  absl::Status status = renamed == 0 ? absl::OkStatus() : failed();
-  const bool took_its_place = renamed == 0 && folder_.has(kNewLink) && !is_ours(kNewLink);
-  if (took_its_place) rename(RENAME_EXCHANGE);
-  remove_new_link();
-  if (took_its_place || absl::IsAlreadyExists(status)) return left_alone();
-  if (!status.ok()) return status;
-  link_is_foreign_ = false;
-  tell(Kind::kLinked, kLink);
-  return absl::OkStatus();
-}
-
 // A version must stay until a newer one is published and, with durable=on, is on the disk.
 bool MemmapSender::last_of_its_kind(const File& file) const {
   const auto outlives_it = [&](const auto& other) {
@@ -324,7 +288,8 @@ void MemmapSender::tidy_later() {
 }
 
 // Removes files that the ring does not use: first from the manifest, then from the folder. A file that is read stays
-// until the next call, at the latest the next sender's.
+// until the next call, at the latest the next sender's. A reader that opens one between the two keeps its bytes, which
+// nothing writes any longer.
 void MemmapSender::tidy() {
   std::vector<SlotId> useless;
   std::vector<UniqueFd> replaced;
@@ -345,8 +310,8 @@ void MemmapSender::tidy() {
   }
   for (const SlotId slot : useless) {
     const std::string name = slot_file_name(slot);
-    const UniqueFd fd(::openat(folder_.fd(), name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (fd && !try_lock(fd.get(), FileLock::kExclusive).value_or(false)) continue;
+    const UniqueFd fd(::openat(folder_.fd(), name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    if (fd && is_locked(fd.get())) continue;
     if (fd && ::unlinkat(folder_.fd(), name.c_str(), 0) != 0) continue;
     if (fd) tell(Kind::kRemoved, name);
     const std::lock_guard lock(mutex_);

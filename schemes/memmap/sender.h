@@ -12,6 +12,7 @@
 
 #include <bascule/schemes/memmap/folder.h>
 #include <bascule/schemes/memmap/manifest.h>
+#include <bascule/schemes/memmap/newest_link.h>
 #include <bascule/schemes/memmap/slot_file.h>
 #include <bascule/schemes/memmap/syncer.h>
 #include <bascule/transport/endpoint.h>
@@ -61,8 +62,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status find_what_was_left();
   absl::StatusOr<std::string_view> header_for(const Layout& layout);
   absl::Status take_from_manifest(File& file);
-  absl::Status write_manifest();  // with only the manifest's mutex held
-  absl::Status link_newest(SlotId newest);
+  absl::Status write_manifest();                  // with only the manifest's mutex held
   bool last_of_its_kind(const File& file) const;  // whether no newer version is whole (and, if durable, on the disk)
   void tidy_later();                              // with mutex_ held
   void tidy();
@@ -81,7 +81,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   std::mutex manifest_mutex_;
   UniqueFd manifest_;
   std::vector<std::string> warnings_;  // for the next report
-  bool link_is_foreign_ = false;       // the last report said that it is
+  NewestLink newest_link_;
 
   std::mutex mutex_;  // for all members below; never held during disk access, since the I/O thread locks it
   std::condition_variable persisted_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/safetensors.h>
 #include <bascule/transport/status.h>
 
@@ -150,14 +151,14 @@ absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std:
 absl::StatusOr<Stamp> read_stamp(int fd, const FileShape& shape) {
   std::array<char, kStampBytes> text{};
   const ssize_t got = ::pread(fd, text.data(), text.size(), static_cast<off_t>(shape.stamp_at));
-  if (got < 0) return errno_status(errno, "read a slot's stamp");
+  if (got < 0) return errno_status(errno, cat("read the stamp of ", path_of_file(fd)));
   return stamp_from({text.data(), static_cast<std::size_t>(got)});
 }
 
 absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp) {
   const std::string text = text_of(stamp);
   if (::pwrite(fd, text.data(), text.size(), static_cast<off_t>(shape.stamp_at)) != static_cast<ssize_t>(text.size()))
-    return errno_status(errno, "write a slot's stamp");
+    return errno_status(errno, cat("write the stamp of ", path_of_file(fd)));
   return absl::OkStatus();
 }
 

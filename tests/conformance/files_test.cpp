@@ -181,7 +181,8 @@ TEST_P(KeptFiles, AWrongByteSendsReadersToTheVersionBefore) {
   const std::uint64_t whole = generation_;
   send();
   sender_.reset();
-  const fs::path newest = fs::canonical(folder_.path() / "endpoint" / "model.safetensors");
+  const fs::path newest = fs::canonical(folder_.path() / "endpoint" / "newest" / "model.safetensors");
+  fs::permissions(newest, fs::perms::owner_write, fs::perm_options::add);
   {
     const UniqueFd file(::open(newest.c_str(), O_RDWR | O_CLOEXEC));
     const auto middle = static_cast<off_t>(fs::file_size(newest) / 2);
@@ -240,7 +241,7 @@ TEST_P(KeptFiles, FreshGivesEachVersionAFileAndKeepsNoMoreThanItNeeds) {
   std::set<fs::path> seen;
   for (int i = 0; i < 8; ++i) {
     send_complete(1);
-    seen.insert(fs::canonical(folder_.path() / "endpoint" / "model.safetensors"));
+    seen.insert(fs::canonical(folder_.path() / "endpoint" / "newest" / "model.safetensors"));
     expect_newest({a.get()});
   }
   EXPECT_EQ(seen.size(), 8u);
@@ -267,11 +268,29 @@ TEST_P(KeptFiles, AForeignReadersFileIsNotWritten) {
 TEST_P(KeptFiles, ACheckpointThatAppearsInTheFolderIsLeftAloneAndTheReportSaysSo) {
   listen();
   EXPECT_THAT(send().warnings, testing::IsEmpty());
-  const fs::path place = folder_.path() / "endpoint" / "model.safetensors";
+  const fs::path place = folder_.path() / "endpoint" / "newest" / "model.safetensors";
   ASSERT_THAT(replace_file(place, "somebody's weights"), IsOk());
   EXPECT_THAT(send().warnings, testing::ElementsAre(HasSubstr("model.safetensors is not Bascule's link")));
   EXPECT_THAT(send().warnings, testing::IsEmpty());
   EXPECT_EQ(read_file(place, 100).value_or(""), "somebody's weights");
+}
+
+// A checkpoint has a file model.safetensors, which must not lead into a slot that engines read.
+TEST_P(KeptFiles, ACheckpointMayBeCopiedOverTheFolderDuringARun) {
+  const fs::path checkpoint = folder_.path() / "checkpoint", run = folder_.path() / "endpoint";
+  fs::create_directory(checkpoint);
+  for (const char* const name : {"model.safetensors", "config.json", "model.safetensors.index.json"})
+    ASSERT_THAT(replace_file(checkpoint / name, "somebody's"), IsOk());
+  listen();
+  const auto a = join("a");
+  wait_for_workers(1);
+  send_complete(1);
+  for (int i = 0; i < 3; ++i) {
+    fs::copy(checkpoint, run, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    EXPECT_THAT(send_complete(1).warnings, testing::IsEmpty());
+    expect_newest({a.get()});
+  }
+  EXPECT_EQ(read_file(run / "model.safetensors", 100).value_or(""), "somebody's");
 }
 
 TEST_P(KeptFiles, ASendToSomeGoesToThemAloneAlsoInAFileThatTakesTheRightOnesPlace) {

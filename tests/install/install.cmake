@@ -3,7 +3,7 @@ file(REMOVE_RECURSE ${prefix})
 # Uses a umask that lets no other user read: installed files must get their own modes.
 execute_process(COMMAND sh -c "umask 077 && exec \"$@\"" sh ${CMAKE_COMMAND} --install ${build} --prefix ${prefix}
   COMMAND_ERROR_IS_FATAL ANY)
-execute_process(COMMAND find ${prefix} -mindepth 2 ! -perm -a=r ! -path ${prefix}/lib/cmake OUTPUT_VARIABLE unreadable COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND find ${prefix} ! -perm -a=r -o -type d ! -perm -a=x OUTPUT_VARIABLE unreadable COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND find ${prefix} -type l OUTPUT_VARIABLE links COMMAND_ERROR_IS_FATAL ANY)
 if(unreadable OR links)
   message(FATAL_ERROR "expected files that all may read, and no links, found:\n${unreadable}${links}")

@@ -108,6 +108,8 @@ TEST(Registry, AnOptionOfOtherSchemesNamesThem) {
   EXPECT_THAT(refusal("memmap:///run/x?durabel=on"),
               HasSubstr("unknown option \"durabel\"; did you mean \"durable\"?"));
   EXPECT_THAT(refusal("shm:///run/x?timout=3s"), HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
+  for (const char* const number : {"+3", "%2B3", "-3", "0x3", "3 ", ""})
+    EXPECT_THAT(refusal(std::string("nccl://node1:29500?ctas=") + number), HasSubstr("ctas: expected 1 to 64 blocks"));
   EXPECT_THAT(refusal("nccl://node1:29500?ctas=65"),
               HasSubstr("ctas: expected 1 to 64 blocks of the GPU, found \"65\""));
 }

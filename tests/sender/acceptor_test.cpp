@@ -15,6 +15,7 @@
 #include "support/temp_folder.h"
 #include "support/timing.h"
 #include "support/tls_peer.h"
+#include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
 
 namespace bascule {
@@ -101,8 +102,9 @@ class AcceptorTest : public testing::Test {
  protected:
   void listen(const std::string& url, std::optional<Token> token = std::nullopt) {
     endpoint_ = Endpoint::parse(url).value();
+    opened_ = open_private_folder(folder_.path()).value();
     acceptor_.emplace(
-        io_, endpoint_, std::move(token),
+        io_, endpoint_, opened_.get(), std::move(token),
         [this](std::shared_ptr<Channel> channel, const Hello& hello) {
           arrived_.push_back(hello.worker);
           channel->start([](const Message&, const std::vector<UniqueFd>&) {}, [](const absl::Status&) {});
@@ -146,6 +148,7 @@ class AcceptorTest : public testing::Test {
   }
 
   test::TempFolder folder_;
+  UniqueFd opened_;  // the folder
   test::ReservedPort port_;
   boost::asio::io_context io_;
   Endpoint endpoint_;

@@ -12,6 +12,7 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
+#include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
 
 namespace bascule {
@@ -25,7 +26,9 @@ using testing::HasSubstr;
 
 class EndpointLockTest : public testing::Test {
  protected:
-  absl::StatusOr<EndpointLock> take() const { return EndpointLock::take(file_); }
+  absl::StatusOr<EndpointLock> take() const {
+    return EndpointLock::take(open_private_folder(folder_.path()).value(), file_);
+  }
   std::string content() const {
     std::ifstream in(file_);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -160,12 +163,23 @@ TEST_F(EndpointLockTest, TakesAnEmptyFileForANewOne) {
   EXPECT_EQ(take()->last_version(), 0);
 }
 
-TEST_F(EndpointLockTest, FollowsNoLinkAndNeedsItsFolder) {
+TEST_F(EndpointLockTest, FollowsNoLink) {
   std::filesystem::create_symlink(folder_.path() / "elsewhere", file_);
   EXPECT_FALSE(take().ok());
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "elsewhere"));
-  EXPECT_THAT(EndpointLock::take(folder_.path() / "none" / "sender.lock"),
-              StatusIs(StatusCode::kNotFound, HasSubstr("open ")));
+}
+
+// The lock lies in the folder that was checked, whatever the folder's name means now.
+TEST_F(EndpointLockTest, IsInTheFolderThatWasOpened) {
+  const test::TempFolder parent;
+  const std::filesystem::path run = parent.path() / "run", moved = parent.path() / "moved";
+  UniqueFd folder = make_private_folder(run).value();
+  std::filesystem::rename(run, moved);
+  std::filesystem::create_directory_symlink(folder_.path(), run);
+  const auto lock = EndpointLock::take(std::move(folder), run / "sender.lock");
+  ASSERT_THAT(lock, IsOk());
+  EXPECT_TRUE(std::filesystem::exists(moved / "sender.lock"));
+  EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
 }  // namespace

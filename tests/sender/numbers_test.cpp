@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <bascule/sender/endpoint_lock.h>
+#include <bascule/transport/posix/private_folder.h>
 
 namespace bascule {
 namespace {
@@ -37,7 +38,7 @@ TEST(NumbersOfVersions, EndAndAreNotUsedAgain) {
   const std::string endpoint = cat("shm://", folder.path().string(), "?suspect_after=60s");
   test::TestModel model(test::ModelSize::kTiny);
   const auto continue_behind = [&](Version version) {
-    auto lock = EndpointLock::take(folder.path() / "sender.lock");
+    auto lock = EndpointLock::take(open_private_folder(folder.path()).value(), folder.path() / "sender.lock");
     return lock.ok() ? lock->record(version) : lock.status();
   };
   const Version near = kLastVersion - (Version{1} << 40);
@@ -79,7 +80,10 @@ TEST(NumbersOfVersions, ThatCannotBeWrittenDownAreNotUsed) {
     for (int i = 0; i < 3; ++i) {  // of two slots
       ::setrlimit(RLIMIT_FSIZE, &none);
       const absl::Status refused = sender->send().status();
-      if (refused.message().find("write sender.lock") == absl::string_view::npos) ::_exit(2);
+      const absl::string_view text = refused.message();
+      const std::string written = cat("write ", folder.path().string(), "/sender.lock: ");
+      if (text.find(written) == absl::string_view::npos || text.find("(ulimit -f)") == absl::string_view::npos)
+        ::_exit(2);
       ::setrlimit(RLIMIT_FSIZE, &limit);
       const auto report = sender->send();
       if (!report.ok() || report->version != 3 + 2 * static_cast<Version>(i)) ::_exit(3);

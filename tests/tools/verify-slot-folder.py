@@ -5,7 +5,7 @@
 
 It needs safetensors, and checks that the first file in manifest.json opens, has the manifest's stamp and all tensors,
 and, up to 16 MiB, the right digest (docs/design/digest.md, in Python's integers). With torch and transformers, and a
-config.json in FOLDER (copy it there, or give its CHECKPOINT), it checks that the folder loads without a missing or
+config.json in FOLDER/newest (copy it there, or give its CHECKPOINT), it checks that FOLDER/newest loads without a missing or
 surplus tensor. With CHECKPOINT it also prints the largest difference between the logits of both.
 It takes no lock: it copies, reads the manifest again, and starts again if the trainer was faster.
 """
@@ -96,6 +96,7 @@ def main():
         import transformers
     except ImportError:
         return print("transformers: not tried, since it is not installed")
+    folder = folder / "newest"
     if checkpoint is None and not (folder / "config.json").exists():
         return print("transformers: not tried, since there is no config.json; copy it there, or name its checkpoint")
     config = transformers.AutoConfig.from_pretrained(checkpoint if checkpoint is not None else folder)

@@ -217,6 +217,12 @@ TEST(Endpoint, RefusesOptionsThatAreNone) {
 }
 
 TEST(Endpoint, RefusesValuesOutOfRange) {
+  for (const char* const number : {"+3", " 3", "3 ", "0x3", "3.0", "-3", "%2B3"}) {
+    EXPECT_THAT(refusal(cat("shm:///x?slots=", number)), HasSubstr("slots: expected a number"));
+    EXPECT_THAT(refusal(cat("shm:///x?spares=", number)), HasSubstr("spares: expected a number"));
+    EXPECT_THAT(refusal(cat("shm:///x?listen=node1:", number)), HasSubstr("expected a port"));
+  }
+  EXPECT_THAT(refusal("shm:///x?timeout=+3s"), HasSubstr("expected a duration"));
   EXPECT_THAT(refusal("shm:///x?slots=0"), HasSubstr("slots: expected a number"));
   EXPECT_THAT(refusal("shm:///x?slots=13"), HasSubstr("expected 12 slots at most, found 13"));
   EXPECT_THAT(refusal("shm:///x?commit=all"), HasSubstr("one of together, each, found \"all\""));

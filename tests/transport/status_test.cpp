@@ -1,6 +1,7 @@
 #include <bascule/transport/status.h>
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 
@@ -60,6 +61,17 @@ TEST(Text, NearestFindsNothingNearAnotherWord) {
   EXPECT_EQ(nearest("colour", {"timeout", "digest"}), "");
   EXPECT_EQ(nearest("", {"timeout"}), "");
   EXPECT_EQ(nearest("timeout", {}), "");
+}
+
+TEST(ErrnoStatus, NamesTheLimitOfAFilesSizeThatIsReached) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const absl::Status status = errno_status(EFBIG, "write /x/y");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(message_of(status),
+            "write /x/y: File too large; RLIMIT_FSIZE (ulimit -f) of this process is 4096 bytes: raise it");
 }
 
 TEST(ErrnoStatus, NamesTheLimitOfDescriptorsThatIsReached) {

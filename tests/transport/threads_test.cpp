@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <system_error>
+
+#include <boost/system/system_error.hpp>
 
 #include "support/status.h"
 
@@ -23,6 +26,21 @@ TEST(Threads, ThatCannotBeStartedAreAnErrorWithTheLimits) {
               StatusIs(StatusCode::kResourceExhausted,
                        AllOf(HasSubstr("the sender: no thread can be started: "), HasSubstr("the limits here are "),
                              HasSubstr("use fewer threads"))));
+}
+
+// Objects that start threads also open descriptors; Boost has its own exception.
+TEST(Threads, AreNotBlamedForAnotherLimit) {
+  const auto by_the_library = []() -> absl::Status {
+    throw std::system_error(EMFILE, std::system_category(), "epoll");
+  };
+  const auto by_boost = []() -> absl::Status {
+    throw boost::system::system_error(EMFILE, boost::system::system_category(), "eventfd_select_interrupter");
+  };
+  const auto refused = StatusIs(
+      StatusCode::kResourceExhausted,
+      AllOf(HasSubstr("the sender: Too many open files; RLIMIT_NOFILE (ulimit -n)"), testing::Not(HasSubstr("NPROC"))));
+  EXPECT_THAT(starting_threads("the sender", by_the_library), refused);
+  EXPECT_THAT(starting_threads("the sender", by_boost), refused);
 }
 
 TEST(Threads, ThatAreStartedChangeNothing) {

@@ -51,6 +51,25 @@ TEST(Utf8, RefusesATailThatIsMissingOrAlone) {
   }
 }
 
+TEST(Utf8, KnowsTextThatCouldHarmATerminalOrALog) {
+  for (const char* const text : {"", "engine-0", "é €\U0001F309", "a b"}) {
+    EXPECT_TRUE(is_printable(text)) << text;
+    EXPECT_EQ(printable(text), text);
+  }
+  for (const auto& [text, shown] : {std::pair("\x1b[2J", "\\x1b[2J"),
+                                    {"a\rb", "a\\x0db"},
+                                    {"\x7f", "\\x7f"},
+                                    {"\u009b2J", "\\xc2\\x9b2J"},
+                                    {"\u202Eb", "\\xe2\\x80\\xaeb"},
+                                    {"a\xff", "a\\xff"},
+                                    {"\xe2\x1b", "\\xe2\\x1b"}}) {
+    EXPECT_FALSE(is_printable(text)) << shown;
+    EXPECT_EQ(printable(text), shown);
+  }
+  EXPECT_FALSE(is_printable("two\nlines"));
+  EXPECT_EQ(printable("two\nlines\t"), "two\nlines\t");
+}
+
 TEST(Utf8, TakesTheEmptyTextAndNul) {
   EXPECT_TRUE(is_utf8(""));
   EXPECT_TRUE(is_utf8(std::string_view("a\0b", 3)));

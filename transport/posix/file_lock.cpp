@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -27,7 +28,7 @@ absl::StatusOr<bool> try_lock(int fd, FileLock lock) {
   const int error = set_lock(fd, lock == FileLock::kShared ? F_RDLCK : F_WRLCK);
   if (error == 0) return true;
   if (error == EAGAIN || error == EACCES) return false;
-  return errno_status(error, "lock a slot's file (does its file system support locks?)");
+  return errno_status(error, cat("lock ", path_of_file(fd), " (does its file system support locks?)"));
 }
 
 absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
@@ -39,5 +40,12 @@ absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
 }
 
 void unlock(int fd) { set_lock(fd, F_UNLCK); }
+
+bool is_locked(int fd) {
+  struct flock in_the_way {};
+  in_the_way.l_type = F_WRLCK;
+  in_the_way.l_whence = SEEK_SET;
+  return ::fcntl(fd, F_OFD_GETLK, &in_the_way) != 0 || in_the_way.l_type != F_UNLCK;
+}
 
 }  // namespace bascule::inline v0

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <vector>
 
 #include <bascule/transport/posix/unique_fd.h>
@@ -38,13 +40,6 @@ int write_zeros(int fd, std::uint64_t bytes) {
     if (written > 0) at += static_cast<std::uint64_t>(written);
   }
   return 0;
-}
-
-absl::Status sync_path(const std::filesystem::path& path, int flags) {
-  const UniqueFd fd(::open(path.c_str(), flags | O_RDONLY | O_CLOEXEC));
-  if (!fd) return errno_status(errno, cat("open ", path.string()));
-  if (::fsync(fd.get()) != 0) return errno_status(errno, cat("fsync ", path.string()));
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -87,12 +82,24 @@ absl::Status write_all(int fd, std::string_view text, std::string_view name) {
   return write_all(fd, std::as_bytes(std::span(text)), name);
 }
 
-absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
-  // Beyond this limit the system would also send SIGXFSZ.
+std::string path_of_file(int fd) {
+  const int error = errno;
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlink(cat("/proc/self/fd/", fd).c_str(), text.data(), text.size());
+  errno = error;
+  return size > 0 ? std::string(text.data(), static_cast<std::size_t>(size)) : cat("the file of descriptor ", fd);
+}
+
+absl::Status check_file_size(std::uint64_t bytes, std::string_view name) {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)
-    return absl::ResourceExhaustedError(cat(path.string(), " needs ", bytes, " bytes, this process may write files of ",
+    return absl::ResourceExhaustedError(cat(name, " needs ", bytes, " bytes, this process may write files of ",
                                             limit.rlim_cur, "; raise the limit (ulimit -f)"));
+  return absl::OkStatus();
+}
+
+absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
+  BASCULE_TRY(check_file_size(bytes, path.string()));
   if (bytes == 0) return absl::OkStatus();
   int error = 0;
   do {
@@ -103,15 +110,22 @@ absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::p
   return error == 0 ? absl::OkStatus() : errno_status(error, cat("allocate ", bytes, " bytes for ", path.string()));
 }
 
-absl::Status sync_file(const std::filesystem::path& path) { return sync_path(path, O_NOFOLLOW); }
-
 absl::Status sync_folder(const std::filesystem::path& folder) {
-  return sync_path(folder.empty() ? "." : folder, O_DIRECTORY);
+  const std::filesystem::path path = folder.empty() ? "." : folder;
+  const UniqueFd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno_status(errno, cat("open ", path.string()));
+  return sync_folder(fd.get(), path);
 }
 
-absl::StatusOr<bool> is_in_memory(const std::filesystem::path& folder) {
+absl::Status sync_folder(int folder_fd, const std::filesystem::path& folder) {
+  const UniqueFd readable(::openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!readable) return errno_status(errno, cat("open ", folder.string()));
+  return ::fsync(readable.get()) == 0 ? absl::OkStatus() : errno_status(errno, cat("fsync ", folder.string()));
+}
+
+absl::StatusOr<bool> is_in_memory(int folder_fd, const std::filesystem::path& folder) {
   struct statfs status {};
-  if (::statfs(folder.c_str(), &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
+  if (::fstatfs(folder_fd, &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
 }
 

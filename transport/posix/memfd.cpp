@@ -11,6 +11,7 @@
 #include <string>
 
 #include <bascule/kernels/control_group.h>
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -79,6 +80,7 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
   memory.bytes = bytes;
   const std::uint64_t rounded = std::max(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
   BASCULE_TRY(check_available(rounded));
+  BASCULE_TRY(check_file_size(rounded, "shared memory for a slot"));  // a memfd is a file
   memory.descriptor.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.descriptor) return errno_status(errno, "create a memfd");
   const int fd = memory.descriptor.get();
@@ -97,7 +99,12 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
     return errno_status(
         errno, cat("allocate ", rounded, " bytes of shared memory; free memory, or raise the limit of the container"));
   BASCULE_ASSIGN(memory.mapping, Mapping::map(fd, rounded, Access::kReadWrite));
-  if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0) return errno_status(errno, "seal a memfd");
+  if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0)
+    return errno == EINVAL
+               ? unimplemented("seal shared memory: this kernel cannot keep other processes from writing it ",
+                               "(F_SEAL_FUTURE_WRITE); Linux 5.1 or newer is needed, or an endpoint of ",
+                               "memmap, which keeps its slots in files")
+               : errno_status(errno, "seal shared memory");
   memory.description = describe(memory);
   return memory;
 }

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -41,12 +42,12 @@ void WriteBehind::reached(std::uint64_t bytes) {
 absl::Status WriteBehind::take_completion(Deadline deadline) {
   BASCULE_ASSIGN(const std::optional<Uring::Completion> done, ring_->wait(deadline));
   if (!done) return deadline_exceeded("the disk did not take all of it in time");
-  if (done->tag == file_ && done->result < 0) return errno_status(-done->result, "fsync");
+  if (done->tag == file_ && done->result < 0) return errno_status(-done->result, cat("fsync ", path_of_file(fd_)));
   return absl::OkStatus();
 }
 
 absl::Status WriteBehind::finish(Deadline deadline) {
-  if (!ring_) return ::fsync(fd_) == 0 ? absl::OkStatus() : errno_status(errno, "fsync");
+  if (!ring_) return ::fsync(fd_) == 0 ? absl::OkStatus() : errno_status(errno, cat("fsync ", path_of_file(fd_)));
   ring_->sync_after_all(fd_, file_);
   while (ring_->under_way() > 0) BASCULE_TRY(take_completion(deadline));
   return absl::OkStatus();

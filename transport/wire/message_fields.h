@@ -2,6 +2,7 @@
 //
 //   archive("key", member)              the value of a key; a std::optional may be missing
 //   archive.bytes("key", member)        as a byte string rather than text
+//   archive.text("key", member)         text for people; a reader escapes its control characters
 //   archive.constant("key", "text")     written as it stands; a reader refuses any other text
 //   archive.require("key", ok, "must")  a reader refuses the message unless `ok`
 #pragma once
@@ -11,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <bascule/transport/utf8.h>
 #include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
@@ -77,8 +79,10 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive.constant("byte_order", "little");
   archive("worker", hello.worker);
   archive.require("worker", !hello.worker.empty(), "must not be empty");
+  archive.require("worker", is_printable(hello.worker), "must have no control characters");
   archive("instance", hello.instance);
   archive("group", hello.group);
+  archive.require("group", is_printable(hello.group), "must have no control characters");
   archive("rank", hello.rank);
   archive("ranks", hello.ranks);
   archive.require("rank", hello.rank < hello.ranks, "must be less than ranks");
@@ -107,7 +111,7 @@ void fields(auto& archive, Is<Welcome> auto& welcome) {
   archive("slots", welcome.slots);
 }
 void fields(auto& archive, Is<Refused> auto& refused) {
-  archive("why", refused.why);
+  archive.text("why", refused.why);
   archive("final", refused.final);
 }
 void fields(auto& archive, Is<Prepare> auto& prepare) {
@@ -134,10 +138,10 @@ void fields(auto& archive, Is<Sealed> auto& sealed) {
 void fields(auto& archive, Is<Prepared> auto& prepared) { archive("version", prepared.version); }
 void fields(auto& archive, Is<Failed> auto& failed) {
   archive("version", failed.version);
-  archive("why", failed.why);
+  archive.text("why", failed.why);
 }
 void fields(auto& archive, Is<Poisoned> auto& poisoned) {
-  archive("why", poisoned.why);
+  archive.text("why", poisoned.why);
   archive("final", poisoned.final);
 }
 void fields(auto& archive, Is<Decided> auto& decided) { archive("version", decided.version); }
@@ -156,7 +160,7 @@ void fields(auto& archive, Is<Released> auto& released) {
   archive("lease", released.lease);
 }
 void fields(auto&, Is<Heartbeat> auto&) {}
-void fields(auto& archive, Is<Bye> auto& bye) { archive("why", bye.why); }
+void fields(auto& archive, Is<Bye> auto& bye) { archive.text("why", bye.why); }
 
 void fields(auto& archive, Is<StatusQuery> auto& query) { archive("protocol", query.protocol); }
 void fields(auto& archive, Is<WorkerStatus> auto& worker) {

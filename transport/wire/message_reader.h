@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include <bascule/transport/known_tensors.h>
+#include <bascule/transport/utf8.h>
 #include <bascule/transport/wire/cbor_value.h>
 #include <bascule/transport/wire/message_fields.h>
 
@@ -41,6 +42,10 @@ class MessageReader {
   }
   void bytes(const char* key, std::optional<std::string>& value) {
     step_into(key, false, [&](const CborValue& found) { read_bytes(found, value.emplace()); });
+  }
+  void text(const char* key, std::string& value) {
+    (*this)(key, value);
+    value = printable(value);
   }
   void constant(const char* key, std::string_view text);
   void require(const char* key, bool ok, std::string_view must);

@@ -34,6 +34,7 @@ class MessageWriter {
   }
   void bytes(const char* key, const std::string& value);
   void bytes(const char* key, const std::optional<std::string>& value);
+  void text(const char* key, const std::string& value) { map_[key] = written(value); }
   void constant(const char* key, const char* text) { map_[key] = text; }
   void require(const char*, bool, const char*) {}
 

@@ -21,7 +21,7 @@ namespace consumer {
 
 inline absl::Status failed(const std::string& what) { return absl::ErrnoToStatus(errno, "pull: " + what); }
 
-class PullSender final : public bascule::SenderTransport {
+class PullSender : public bascule::SenderTransport {
  public:
   absl::StatusOr<bascule::SlotMemory> make_slot(bascule::SlotId, const bascule::Layout& layout, int) override {
     bascule::SlotMemory memory;
@@ -43,7 +43,7 @@ class PullSender final : public bascule::SenderTransport {
   }
 };
 
-class PullReceiver final : public bascule::ReceiverTransport {
+class PullReceiver : public bascule::ReceiverTransport {
  public:
   absl::Status accept(bascule::ReceivedOffer offer) override {
     std::istringstream paths(offer.bytes);
@@ -88,21 +88,5 @@ class PullReceiver final : public bascule::ReceiverTransport {
   std::map<bascule::SlotId, bascule::UniqueFd> slots_;
   std::vector<Own> own_ = std::vector<Own>(2);
 };
-
-inline const bascule::Scheme& pull_scheme() {
-  static const bascule::Scheme scheme = [] {
-    bascule::Scheme made;
-    made.name = "pull";
-    made.make_sender = [](const bascule::Endpoint&, bascule::Epoch) { return std::make_unique<PullSender>(); };
-    made.make_receiver = [](const bascule::Endpoint&) { return std::make_unique<PullReceiver>(); };
-    return made;
-  }();
-  return scheme;
-}
-
-// The user's scheme if `endpoint` names it; null for one of Bascule's.
-inline const bascule::Scheme* own_scheme(const std::string& endpoint) {
-  return endpoint.starts_with("pull:") ? &pull_scheme() : nullptr;
-}
 
 }  // namespace consumer

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "pull_scheme.h"
+#include "own_schemes.h"
 #include "weights.h"
 
 namespace {

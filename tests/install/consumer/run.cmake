@@ -12,7 +12,7 @@ foreach(program consumer-sender consumer-receiver)
   endif()
 endforeach()
 
-foreach(scheme shm pull)  # pull is the user's own
+foreach(scheme shm pull push behind kept)  # all but the first are the user's own
   # A socket's path must be short, so the folder does not lie below the build tree.
   execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   execute_process(

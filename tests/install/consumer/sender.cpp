@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "pull_scheme.h"
+#include "own_schemes.h"
 #include "weights.h"
 
 namespace {

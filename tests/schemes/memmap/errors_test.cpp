@@ -87,7 +87,7 @@ TEST(MemmapErrors, AFolderOfAnotherUserIsRefusedByBothEnds) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give a folder away";
   const test::TempFolder folder;
   ASSERT_EQ(::chown(folder.path().c_str(), 65534, 65534), 0);
-  EXPECT_THAT(check_private_folder(folder.path()), StatusIs(StatusCode::kPermissionDenied, HasSubstr("uid 65534")));
+  EXPECT_THAT(open_private_folder(folder.path()), StatusIs(StatusCode::kPermissionDenied, HasSubstr("uid 65534")));
 }
 
 TEST(MemmapErrors, DurableInMemoryIsRefused) {

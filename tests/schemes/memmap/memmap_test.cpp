@@ -1,13 +1,20 @@
 // Both ends of memmap, step by step: which end may read or write which file when, while a sender lives.
 #include <bascule/schemes/memmap/memmap.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <future>
+#include <vector>
 
 #include "schemes/memmap/memmap_fixture.h"
 #include <bascule/schemes/memmap/manifest.h>
+#include <bascule/schemes/memmap/slot_file.h>
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
@@ -60,7 +67,7 @@ TEST_P(MemmapTest, ASlotIsAFileOfItsFullSizeWhosePagesTheSenderHas) {
   ASSERT_EQ(::fstat(memory.descriptor.get(), &status), 0);
   EXPECT_EQ(static_cast<std::uint64_t>(status.st_size), memory.data_offset + memory.bytes);
   EXPECT_GE(status.st_blocks * 512, status.st_size) << "no holes";
-  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(status.st_mode & 0777, 0400u);
   EXPECT_THAT(memory.description, HasSubstr(GetParam() ? "durable by " : "file, mapped"));
 }
 
@@ -158,11 +165,11 @@ TEST_P(MemmapTest, TheNextSenderLeavesTheOldVersionUntilItsOwnIsThere) {
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 7u);
   next.send(0, 8);
   // The old one is still read.
-  wait_for_files({"manifest.json", "model.safetensors", "slot-5-0.safetensors", "slot-6-0.safetensors"});
+  wait_for_files({"manifest.json", "newest", "slot-5-0.safetensors", "slot-6-0.safetensors"});
   EXPECT_EQ(serve_alone(*reader, 7).version, 8u);
   reader->end_read({kEpoch, 0});
   next.send(1, 9);
-  wait_for_files({"manifest.json", "model.safetensors", "slot-6-0.safetensors", "slot-6-1.safetensors"});
+  wait_for_files({"manifest.json", "newest", "slot-6-0.safetensors", "slot-6-1.safetensors"});
 }
 
 TEST_P(MemmapTest, WhatAKilledSenderLeftUnfinishedIsRemoved) {
@@ -173,7 +180,7 @@ TEST_P(MemmapTest, WhatAKilledSenderLeftUnfinishedIsRemoved) {
   MemmapTrainer next = trainer(kEpoch + 1);
   EXPECT_EQ(next.kept().last_version(), 1u);
   next.send(0, 2);
-  wait_for_files({"manifest.json", "model.safetensors", "notes.txt", "slot-6-0.safetensors"});
+  wait_for_files({"manifest.json", "newest", "notes.txt", "slot-6-0.safetensors"});
 }
 
 TEST_P(MemmapTest, ASenderOfAnEpochThatWasIsRefused) {
@@ -192,7 +199,7 @@ TEST_P(MemmapTest, ADroppedSlotGoesOnceANewerVersionIsThere) {
   ASSERT_THAT(sender.write(1, 2), IsOk());
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 1u) << "the newest so far";
   sender.send(1, 2);
-  wait_for_files({"manifest.json", "model.safetensors", "slot-5-1.safetensors"});
+  wait_for_files({"manifest.json", "newest", "slot-5-1.safetensors"});
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 2u);
 }
 
@@ -207,30 +214,81 @@ TEST_P(MemmapTest, ADroppedSlotThatIsReadStaysUntilItsReaderLetsGo) {
   EXPECT_TRUE(files().contains("slot-5-0.safetensors"));
   reader->end_read({kEpoch, 0});
   sender.unmake_slot(1);
-  wait_for_files({"manifest.json", "model.safetensors", "slot-5-2.safetensors"});
+  wait_for_files({"manifest.json", "newest", "slot-5-2.safetensors"});
 }
 
 // ---- for others ----
 
 TEST_P(MemmapTest, ALinkNamesTheNewestFile) {
   MemmapTrainer sender = trainer();
-  const auto link = folder_.path() / "model.safetensors";
-  sender.send(0, 1);
-  EXPECT_EQ(std::filesystem::read_symlink(link), "slot-5-0.safetensors");
-  sender.send(1, 2);
-  EXPECT_EQ(std::filesystem::read_symlink(link), "slot-5-1.safetensors");
+  const auto link = folder_.path() / "newest" / "model.safetensors";
+  for (const Version version : {1, 2, 3}) {
+    const auto slot = static_cast<std::uint32_t>(version % 2);
+    sender.send(slot, version);
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    EXPECT_TRUE(std::filesystem::equivalent(link, folder_.path() / memmap::slot_file_name({kEpoch, slot})));
+  }
 }
 
 TEST_P(MemmapTest, ACheckpointInTheFolderIsLeftAlone) {
-  ASSERT_THAT(replace_file(folder_.path() / "model.safetensors", "somebody's weights"), IsOk());
+  for (const char* const name : {"model.safetensors", "newest"})
+    ASSERT_THAT(replace_file(folder_.path() / name, "somebody's weights"), IsOk());
   MemmapTrainer sender = trainer();
   sender.send(0, 1);
-  EXPECT_EQ(read_file(folder_.path() / "model.safetensors", 100).value_or(""), "somebody's weights");
+  EXPECT_THAT(sender.kept().take_warnings(), ElementsAre(HasSubstr("newest is not a folder and was left as it is")));
+  sender.send(1, 2);
+  EXPECT_THAT(sender.kept().take_warnings(), ElementsAre());
+  for (const char* const name : {"model.safetensors", "newest"})
+    EXPECT_EQ(read_file(folder_.path() / name, 100).value_or(""), "somebody's weights");
+  std::filesystem::remove(folder_.path() / "newest");
+  const test::TempFolder elsewhere;  // a link could lead the write out of the folder
+  std::filesystem::create_directory_symlink(elsewhere.path(), folder_.path() / "newest");
+  sender.send(0, 3);
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere.path()));
+}
+
+// Tries to write each of `files` without the privileges of root, as cp, torch.save and truncate do. Returns how many
+// could be opened.
+int writable_for_a_user(const std::vector<std::filesystem::path>& files) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    const __user_cap_data_struct none[2] = {};
+    int opened = ::syscall(SYS_capset, &header, none) == 0 ? 0 : 100;
+    for (const std::filesystem::path& file : files) {
+      if (::open(file.c_str(), O_WRONLY | O_TRUNC) >= 0) ++opened;
+      if (::truncate(file.c_str(), 0) == 0) ++opened;
+    }
+    ::_exit(opened);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// A checkpoint that is copied over the folder must not reach the slots, which processes have mapped.
+TEST_P(MemmapTest, NoNameInTheFolderCanBeWrittenThroughToASlot) {
+  MemmapTrainer sender = trainer();
+  sender.send(0, 1);
+  sender.send(1, 2);
+  std::vector<std::filesystem::path> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path()))
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path());
+  EXPECT_EQ(names.size(), 3u) << "two slots and the link";
+  EXPECT_FALSE(files().contains("model.safetensors")) << "the name of a checkpoint";
+  EXPECT_EQ(writable_for_a_user(names), 0);
+  EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).generation, 2u);
+  sender.send(0, 3);
+  sender.unmake_slot(1);
+  sender.send(2, 4);
+  EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).generation, 4u) << "the sender still writes and removes them";
+  wait_for_files({"manifest.json", "newest", "slot-5-0.safetensors", "slot-5-2.safetensors"});
 }
 
 // Also a file that comes during a run, and one written there before the rename. The warning comes once per file.
 TEST_P(MemmapTest, ACheckpointThatAppearsDuringARunIsLeftAlone) {
-  const auto link = folder_.path() / "model.safetensors", on_its_way = folder_.path() / "model.safetensors.new";
+  const auto newest = folder_.path() / "newest", link = newest / "model.safetensors";
+  const auto on_its_way = newest / "model.safetensors.new";
   const auto no_link = ElementsAre(HasSubstr("model.safetensors is not Bascule's link and was left as it is"));
   MemmapTrainer sender = trainer();
   const auto send = [&](Version version) { sender.send(static_cast<std::uint32_t>(version % 2), version); };
@@ -247,14 +305,15 @@ TEST_P(MemmapTest, ACheckpointThatAppearsDuringARunIsLeftAlone) {
     EXPECT_EQ(read_file(on_its_way, 100).value_or(""), "more of them");
     std::filesystem::remove(link);
     send(version + 2);
-    EXPECT_EQ(std::filesystem::read_symlink(link), cat("slot-5-", version % 2, ".safetensors")) << "it is free again";
+    EXPECT_EQ(std::filesystem::read_symlink(link), cat("../slot-5-", version % 2, ".safetensors"))
+        << "it is free again";
   }
   std::filesystem::remove(link);
   std::filesystem::create_symlink("notes.txt", link);  // also one that leads nowhere
   send(8);
   EXPECT_EQ(std::filesystem::read_symlink(link), "notes.txt");
   EXPECT_THAT(sender.kept().take_warnings(), no_link);
-  EXPECT_FALSE(files().contains(".model.safetensors.bascule"));
+  EXPECT_FALSE(std::filesystem::exists(newest / ".model.safetensors.bascule"));
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(OtherUsers, AFolderThatTakesTheNameDuringARunIsNotWrittenTo) {
   sender.send(1, 3);
   EXPECT_TRUE(fs::is_empty(folder_.path()));
   EXPECT_EQ(serve_alone(*memmap_reader(moved)).version, 3u);
-  EXPECT_EQ(fs::read_symlink(moved / "model.safetensors"), "slot-6-1.safetensors");
+  EXPECT_EQ(fs::read_symlink(moved / "newest" / "model.safetensors"), "../slot-6-1.safetensors");
 }
 
 TEST_F(OtherUsers, TheirManifestIsRefusedByBothEnds) {

@@ -134,6 +134,7 @@ class PowerRecord {
         if (file->link.empty()) {
           replace_file(folder / name, content_of(*file, random)).IgnoreError();
         } else {
+          std::filesystem::create_directories((folder / name).parent_path());
           std::filesystem::create_symlink(file->link, folder / name);
         }
       }

@@ -145,6 +145,7 @@ TEST_P(WithoutASender, ALeaseHoldsWithNoSenderAliveAndFallsWithItsReader) {
   auto reader = memmap_reader(folder_.path());
   ASSERT_EQ(serve_alone(*reader).version, 1u);
   const auto file = folder_.path() / "slot-5-0.safetensors";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
   const UniqueFd writer(::open(file.c_str(), O_RDWR | O_CLOEXEC));
   EXPECT_EQ(try_lock(writer.get(), FileLock::kExclusive).value_or(true), false);
   reader.reset();

@@ -63,10 +63,24 @@ TEST_F(FileLockTest, WaitsForTheOtherUpToADeadline) {
   release.join();
 }
 
+TEST_F(FileLockTest, IsSeenThroughAReadOnlyDescriptor) {
+  const UniqueFd looks = open(O_RDONLY);
+  EXPECT_FALSE(is_locked(looks.get()));
+  for (const FileLock lock : {FileLock::kShared, FileLock::kExclusive}) {
+    const UniqueFd other = open();
+    ASSERT_TRUE(locks(other, lock));
+    EXPECT_TRUE(is_locked(looks.get()));
+  }
+  EXPECT_FALSE(is_locked(looks.get())) << "their owners are gone";
+  EXPECT_TRUE(is_locked(-1)) << "unknown";
+}
+
 TEST_F(FileLockTest, SaysWhatCannotBeLocked) {
   EXPECT_THAT(try_lock(-1, FileLock::kShared), testing::Not(test::IsOk()));
   const UniqueFd reader = open(O_RDONLY);
-  EXPECT_THAT(try_lock(reader.get(), FileLock::kExclusive), testing::Not(test::IsOk())) << "it cannot write";
+  EXPECT_THAT(try_lock(reader.get(), FileLock::kExclusive).status().ToString(),
+              testing::HasSubstr("lock " + (folder_.path() / "file").string() + " ("))
+      << "it cannot write";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,6 +107,19 @@ TEST(Memfd, IsRefusedWhereItsControlGroupHasNoRoom) {
   if (text.find("none at all") != std::string::npos) GTEST_SKIP() << "the group has no limit of memory";
   EXPECT_THAT(text, testing::AllOf(StartsWith("RESOURCE_EXHAUSTED"), HasSubstr("needs 134217728 bytes"),
                                    HasSubstr("memory limit (memory.max, or memory.limit_in_bytes) is 67108864")));
+}
+
+// A memfd is a file: the system would end the process by SIGXFSZ.
+TEST(Memfd, IsRefusedAboveTheLimitOfAFilesSize) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const absl::Status refused = make_memfd("bascule-test", 1 << 20).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(refused, StatusIs(StatusCode::kResourceExhausted,
+                                testing::AllOf(HasSubstr("shared memory for a slot needs 1048576 bytes"),
+                                               HasSubstr("files of 4096"), HasSubstr("ulimit -f"))));
 }
 
 // Everything that a worker could try with its descriptor.

@@ -40,7 +40,6 @@ TEST_F(PrivateFolder, IsTakenAsItIs) {
   ASSERT_THAT(make_private_folder(folder_), IsOk());
   std::ofstream(folder_ / "sender.lock") << "kept";
   EXPECT_THAT(make_private_folder(folder_), IsOk());
-  EXPECT_THAT(check_private_folder(folder_), IsOk());
   EXPECT_TRUE(std::filesystem::exists(folder_ / "sender.lock"));
 }
 
@@ -66,7 +65,7 @@ TEST_F(PrivateFolder, ThatIsSharedIsNotTakenFromOthers) {
         AllOf(EndsWith("give a folder that is used for this alone, as " + example), testing::Not(HasSubstr("chmod"))));
   };
   EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
-  EXPECT_THAT(check_private_folder(folder_, "shm:///tmp/run"), advice("shm:///tmp/run"));
+  EXPECT_THAT(open_private_folder(folder_, "shm:///tmp/run"), advice("shm:///tmp/run"));
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
   std::ofstream(folder_ / "notes.txt").put('x');  // like root's /usr
   EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
@@ -92,7 +91,7 @@ TEST_F(PrivateFolder, ThatIsThereForSomethingElseIsRefused) {
   for (const std::filesystem::path& name : {folder_, link, folder_ / ""}) {
     const test::Environment home("HOME", name.c_str());
     EXPECT_THAT(make_private_folder(folder_), refused("your home folder", (folder_ / "run").string()));
-    EXPECT_THAT(check_private_folder(folder_, "shm:///a/run"), refused("your home folder", "shm:///a/run"));
+    EXPECT_THAT(open_private_folder(folder_, "shm:///a/run"), refused("your home folder", "shm:///a/run"));
     EXPECT_THAT(open_private_folder(folder_), refused("your home folder", (folder_ / "run").string()));
     EXPECT_THAT(make_private_folder(folder_ / "run"), IsOk());
   }
@@ -124,7 +123,7 @@ TEST_F(PrivateFolder, IsRefusedWhereItBelongsToSomebodyElse) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   ASSERT_THAT(make_private_folder(folder_), IsOk());
   ASSERT_EQ(::chown(folder_.c_str(), 12345, static_cast<gid_t>(-1)), 0);
-  EXPECT_THAT(check_private_folder(folder_),
+  EXPECT_THAT(open_private_folder(folder_),
               StatusIs(StatusCode::kPermissionDenied,
                        AllOf(HasSubstr("belongs to uid 12345, expected 0"), HasSubstr("run both ends as one user"))));
 }
@@ -134,12 +133,12 @@ TEST_F(PrivateFolder, IsNoFile) {
   EXPECT_THAT(make_private_folder(temp_.path() / "file"),
               StatusIs(StatusCode::kInvalidArgument, EndsWith("file is not a folder")));
   EXPECT_THAT(make_private_folder(temp_.path() / "file" / "endpoint"),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("make folder ")));
+              StatusIs(StatusCode::kInvalidArgument, EndsWith("file is not a folder")));
 }
 
 TEST_F(PrivateFolder, IsMissed) {
-  EXPECT_THAT(check_private_folder(folder_), StatusIs(StatusCode::kNotFound, HasSubstr(folder_.string())));
-  EXPECT_FALSE(std::filesystem::exists(temp_.path() / "a")) << "checking makes nothing";
+  EXPECT_THAT(open_private_folder(folder_), StatusIs(StatusCode::kNotFound, HasSubstr((temp_.path() / "a").string())));
+  EXPECT_FALSE(std::filesystem::exists(temp_.path() / "a")) << "opening makes nothing";
 }
 
 TEST_F(PrivateFolder, IsOpenedOnlyAsWhatItIs) {
@@ -172,6 +171,32 @@ TEST_F(PrivateFolder, GivesFilesOfThisUserAlone) {
   ASSERT_EQ(::chmod((folder_ / "file").c_str(), 0600), 0);
   ASSERT_EQ(::chown((folder_ / "file").c_str(), 12345, static_cast<gid_t>(-1)), 0);
   EXPECT_THAT(opened("file"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("file belongs to uid 12345")));
+}
+
+// A link there could lead to the socket of another run of this user.
+TEST_F(PrivateFolder, GivesSocketsOfThisUserAlone) {
+  const UniqueFd fd = make_private_folder(folder_).value();
+  const auto opened = [&](const char* name) { return open_private_socket(fd.get(), name, folder_).status(); };
+  EXPECT_THAT(opened("gone"), StatusIs(StatusCode::kNotFound, HasSubstr("endpoint/gone")));
+  ASSERT_EQ(::mknod((folder_ / "socket").c_str(), S_IFSOCK | 0600, 0), 0);
+  EXPECT_THAT(opened("socket"), IsOk());
+  std::filesystem::create_symlink("socket", folder_ / "link");
+  EXPECT_THAT(opened("link"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("link is a symbolic link")));
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_EQ(::chown((folder_ / "socket").c_str(), 12345, static_cast<gid_t>(-1)), 0);
+  EXPECT_THAT(opened("socket"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("socket belongs to uid 12345")));
+}
+
+// It leads to the open file, however long the file's path is and whatever that path names now.
+TEST_F(PrivateFolder, IsReachedThroughItsDescriptor) {
+  const std::filesystem::path deep = folder_ / std::string(200, 'x');
+  const UniqueFd fd = make_private_folder(deep).value();
+  std::filesystem::rename(deep, folder_ / "moved");
+  const std::string path = path_through(fd.get(), "file").value();
+  EXPECT_LE(path.size(), 40 + 4);
+  std::ofstream(path) << "x";
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "moved" / "file"));
+  EXPECT_THAT(path_through(1 << 20), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("expected /proc")));
 }
 
 }  // namespace

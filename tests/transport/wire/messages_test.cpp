@@ -179,6 +179,9 @@ TEST(Messages, RefusesValuesOutOfRange) {
   EXPECT_THAT(refusal(sample_hello(), "/byte_order", "big"), HasSubstr("must be \"little\", found \"big\""));
   EXPECT_THAT(refusal(sample_hello(), "/worker", ""), HasSubstr("key \"worker\": must not be empty"));
   EXPECT_THAT(refusal(sample_hello(), "/worker", "\xC0\xAF"), HasSubstr("expected UTF-8, found \"\\xc0\\xaf\""));
+  for (const char* const place : {"/worker", "/group"})
+    for (const char* const name : {"\x1b[2J", "two\nlines", "\u009b2J"})
+      EXPECT_THAT(refusal(sample_hello(), place, name), HasSubstr("must have no control characters"));
   EXPECT_THAT(refusal(sample_hello(), "/rank", 2), HasSubstr("must be less than ranks"));
   EXPECT_THAT(refusal(sample_hello(), "/pid", -1), HasSubstr("must not be negative"));
   EXPECT_THAT(refusal(sample_hello(), "/pid", std::uint64_t{1} << 63), HasSubstr("key \"pid\": expected an integer"));
@@ -186,6 +189,25 @@ TEST(Messages, RefusesValuesOutOfRange) {
   EXPECT_THAT(refusal(Ack{}, "/stall_seconds", std::nan("")), HasSubstr("key \"stall_seconds\""));
   EXPECT_THAT(refusal(sample_welcome(), "/digest", "perhaps"), HasSubstr("expected off, on or always"));
   EXPECT_THAT(refusal(Sealed{}, "/digest", json::binary({1, 2})), HasSubstr("expected 16 bytes, found 2"));
+}
+
+// It is shown in logs, reports and errors.
+TEST(Messages, AReasonCannotControlATerminal) {
+  const std::string why = "it broke: \x1b[2J\nsee the log";
+  const auto reason = [](const Message& message) {
+    return std::visit(
+        [](const auto& any) -> std::string {
+          if constexpr (requires { any.why; }) return any.why;
+          return {};
+        },
+        message);
+  };
+  for (const Message& message :
+       {Message(Refused{.why = why}), Message(Failed{.why = why}), Message(Poisoned{.why = why}), Message(Bye{why})}) {
+    const absl::StatusOr<Message> again = decode(encode(message));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(reason(*again), "it broke: \\x1b[2J\nsee the log") << name_of(message);
+  }
 }
 
 TEST(Messages, RefusesTensorsThatCannotBe) {

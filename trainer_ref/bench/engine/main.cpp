@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <limits>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/bench/engine/load.h>
 #include <bascule/trainer_ref/bench/engine/report.h>
@@ -16,6 +17,7 @@
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/program/torch_device.h>
+#include <bascule/transport/numbers.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
@@ -74,10 +76,10 @@ struct Settings {
 absl::StatusOr<std::vector<std::int64_t>> numbers_of(const char* flag, const std::vector<std::string>& words) {
   std::vector<std::int64_t> numbers;
   for (const std::string& word : words) {
-    std::int64_t number = 0;
-    if (!absl::SimpleAtoi(word, &number) || number < 1)
+    const std::optional<int> number = plain_number(word, 1, std::numeric_limits<int>::max());
+    if (!number)
       return invalid_argument("--", flag, "=", word, ": expected numbers of 1 or more, as --", flag, "=1,16");
-    numbers.push_back(number);
+    numbers.push_back(*number);
   }
   return numbers;
 }
