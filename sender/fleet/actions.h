@@ -96,6 +96,7 @@ struct KeepAwake {  // while bytes move; a sleeping thread would react late
 };
 struct Log {
   std::string line;
+  bool is_warning = false;  // something went wrong
 };
 
 }  // namespace action

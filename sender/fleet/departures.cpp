@@ -58,7 +58,8 @@ void Departures::let_leave(FleetTurn& turn) {
 void Departures::leave(const Departure& departure, FleetTurn& turn) {
   const Member member = books_.roster.remove(departure.id);
   turn.act(action::Close{.id = member.id, .why = departure.why, .final = departure.final});
-  turn.log(cat("gave up ", member.name(), ": ", message_of(departure.why)));
+  turn.warn(cat("gave up ", member.name(), ": ", message_of(departure.why)));
+  if (member.state() != Member::State::kParked) books_.attendance.left(member.name(), departure.why);
 
   // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe: they end with its
   // connection.
