@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include <bascule/transport/posix/socket_path.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::bench {
@@ -34,7 +35,8 @@ absl::Status FakeFleet::join(int count) {
   for (int i = 0; i < count; ++i, ++next_) {
     Local::socket socket(io_);
     boost::system::error_code error;
-    socket.connect(Local::endpoint(endpoint_.control_socket().string()), error);
+    BASCULE_ASSIGN(const SocketPath address, SocketPath::of(endpoint_.control_socket()));
+    socket.connect(Local::endpoint(address.text()), error);
     if (error) return errno_status(error.value(), cat("connect worker ", i + 1, " of ", count));
     auto worker = std::make_shared<Worker>(Worker{.name = cat("fake-", next_), .instance = next_});
     worker->channel = std::make_shared<Channel>(Channel::Socket(std::move(socket)));

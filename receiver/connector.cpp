@@ -4,11 +4,13 @@
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 
 #include <string>
 
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
+#include <bascule/transport/posix/socket_path.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
@@ -81,7 +83,10 @@ void Connector::connect_folder() {
                  : unavailable("no sender has been at ", endpoint_.place(), " yet", elsewhere);
   found_ = found_ || folder.ok();
   if (!folder.ok()) return finish(std::move(folder));
-  local_.async_connect(endpoint_.control_socket().string(), [this, attempt = attempt_](const Error& error) {
+  absl::StatusOr<SocketPath> address = SocketPath::of(endpoint_.control_socket());
+  if (!address.ok()) return finish(unavailable(message_of(address.status())));
+  const asio::local::stream_protocol::endpoint socket(address->text());
+  local_.async_connect(socket, [this, attempt = attempt_](const Error& error) {
     if (attempt != attempt_) return;
     if (error) return finish(why_not_connected(error, endpoint_.control_socket()));
     if (absl::Status peer = check_peer(local_.native_handle(), ::geteuid()); !peer.ok()) return finish(std::move(peer));

@@ -16,6 +16,7 @@
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/peer.h>
+#include <bascule/transport/posix/socket_path.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -38,7 +39,8 @@ absl::Status remove_dead_socket(const std::string& path) {
   boost::system::error_code error;
   socket.open(asio::local::stream_protocol(), error);
   if (!error) socket.non_blocking(true, error);
-  if (!error) socket.connect(asio::local::stream_protocol::endpoint(path), error);
+  BASCULE_ASSIGN(const SocketPath address, SocketPath::of(path));
+  if (!error) socket.connect(asio::local::stream_protocol::endpoint(address.text()), error);
   if (!error || error == asio::error::try_again || error == asio::error::no_buffer_space)
     return absl::AlreadyExistsError(cat("another sender listens at ", path,
                                         ", though its sender.lock is gone; stop it, or choose another endpoint"));
@@ -75,7 +77,8 @@ absl::Status Acceptor::bind() {
 absl::Status Acceptor::bind_folder() {
   const std::string path = endpoint_.control_socket().string();
   BASCULE_TRY(remove_dead_socket(path));
-  BASCULE_TRY(listen_at(asio::local::stream_protocol::endpoint(path)));
+  BASCULE_ASSIGN(const SocketPath address, SocketPath::of(path));
+  BASCULE_TRY(listen_at(asio::local::stream_protocol::endpoint(address.text())));
   socket_file_.add(path);
   return absl::OkStatus();
 }
