@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from .errors import BasculeError
@@ -24,12 +24,13 @@ def view(array: Any) -> Any:
         return array
 
 
+_logger = logging.getLogger("bascule")
 writable = view  # for arrays that may be written
 
 
-def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """view() of each array, in a mapping that cannot be changed."""
-    return MappingProxyType({name: view(array) for name, array in arrays.items()})
+def views(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """view() of each array."""
+    return {name: view(array) for name, array in arrays.items()}
 
 
 def _torch_of(torch: Any, tensor: Any, name: str) -> Any:
@@ -63,6 +64,8 @@ def copy_into(place: Any, tensor: Any, name: str) -> None:
             raise BasculeError(f"tensor {name} is {source.dtype}; it was registered as {place.dtype}",
                                "INVALID_ARGUMENT")
         place.copy_(source)
+        if place.dtype == torch.float16 and source.dtype != torch.float16 and torch.isinf(place).any():
+            _logger.warning("tensor %s has elements that are infinite in float16, whose largest number is 65,504", name)
         return
     import numpy
 
@@ -71,4 +74,7 @@ def copy_into(place: Any, tensor: Any, name: str) -> None:
     source = numpy.asarray(tensor)
     if source.dtype != place.dtype and not (source.dtype.kind == "f" and place.dtype.kind == "f"):
         raise BasculeError(f"tensor {name} is {source.dtype}; it was registered as {place.dtype}", "INVALID_ARGUMENT")
-    numpy.copyto(place, source, casting="unsafe")
+    with numpy.errstate(over="ignore"):
+        numpy.copyto(place, source, casting="unsafe")
+    if place.dtype == numpy.float16 and source.dtype != numpy.float16 and numpy.isinf(place).any():
+        _logger.warning("tensor %s has elements that are infinite in float16, whose largest number is 65,504", name)
