@@ -40,7 +40,7 @@ def _torch_of(torch: Any, tensor: Any, name: str) -> Any:
     import numpy
 
     try:
-        return torch.from_numpy(numpy.ascontiguousarray(tensor))
+        return torch.from_numpy(numpy.ascontiguousarray(tensor).reshape(tensor.shape))  # else a scalar gets a dimension
     except TypeError as error:
         raise BasculeError(f"tensor {name}: {error}", "INVALID_ARGUMENT") from None
 

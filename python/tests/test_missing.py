@@ -104,12 +104,17 @@ def test_a_lost_engine_is_a_warning_and_one_that_joins_is_none(endpoint, engines
 
 
 def test_python_prints_the_loss_of_an_engine_by_itself(endpoint):
+    engine = f"import bascule, time; r = bascule.Receiver({endpoint!r}, worker='gone'); time.sleep({PATIENCE})"
     program = f"""
-import bascule, numpy, time
+import bascule, numpy, subprocess, sys, time
 with bascule.Sender({endpoint!r}) as sender:
     sender.register_model({{"a": numpy.ones(3)}})
-    with bascule.Receiver({endpoint!r}, worker="gone"):
+    with bascule.Receiver({endpoint!r}, worker="ends"):
         sender.wait_for_workers(1)
+    engine = subprocess.Popen([sys.executable, "-c", {engine!r}])
+    sender.wait_for_workers(1)
+    engine.kill()
+    engine.wait()
     for _ in range(6000):
         try:
             sender.wait_for_workers(1, 0)
@@ -119,3 +124,4 @@ with bascule.Sender({endpoint!r}) as sender:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0 and "gave up gone: " in done.stderr and "joined" not in done.stderr
+    assert "ends" not in done.stderr, "it said goodbye, as intended"

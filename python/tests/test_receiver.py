@@ -332,7 +332,8 @@ def test_a_task_that_waits_ends_where_its_receiver_is_closed_and_the_next_one_is
         for each, task in zip(others, taking):
             assert await asyncio.wait_for(task, PATIENCE) == 1
             each.finish()
-        assert (await asyncio.to_thread(sender.wait_async)).complete
+        report = await asyncio.to_thread(sender.wait_async)
+        assert {each.worker for each in report.workers if each.state != "serving"} == {"w"}, "it has left"
         for each in others:
             each.close()
 

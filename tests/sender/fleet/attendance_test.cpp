@@ -205,6 +205,7 @@ TEST_F(AttendanceReplay, AnExpectedGroupIsThereOnceAllItsRanksAre) {
 TEST_F(AttendanceReplay, LinesAboutLossesAreWarnings) {
   open();
   hang_up(join(hello("a", 1)));
+  say(join(hello("b", 2)), Bye{.why = ""});  // as intended
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("gave up a")));
   EXPECT_THAT(log, testing::Contains(HasSubstr("worker a joined")));
 }
