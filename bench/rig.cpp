@@ -111,15 +111,13 @@ Rig::~Rig() {
 
 absl::StatusOr<SendReport> Rig::send_only() {
   BASCULE_ASSIGN(SendReport report, sender_->send());
-  for (const WorkerReport& worker : report.workers)
-    if (worker.state != WorkerState::kServing)
-      return absl::InternalError(cat("version ", report.version, ": worker ", worker.worker, " is ",
-                                     to_string(worker.state), ": ", message_of(worker.error)));
   if (!report.persisted.ok())
     return annotate(report.persisted, cat("version ", report.version, " is served, but not on the disk"));
-  if (report.workers.size() != workers_.size())
-    return absl::InternalError(
-        cat("version ", report.version, " went to ", report.workers.size(), " workers, expected ", workers_.size()));
+  // It also names workers that a scenario removed since the last send.
+  const auto serving = std::ranges::count(report.workers, WorkerState::kServing, &WorkerReport::state);
+  if (serving != std::ssize(workers_))
+    return absl::InternalError(cat("version ", report.version, " is served by ", serving, " workers, expected ",
+                                   workers_.size(), ": ", report.why_incomplete()));
   return report;
 }
 

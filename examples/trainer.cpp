@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     status = report.status();
     if (!status.ok()) break;
     std::printf("version %lu: %lu bytes to %zu workers in %.0f us%s\n", report->version, report->bytes,
-                report->workers.size(), 1e6 * report->seconds.total(), report->complete() ? "" : ", not all");
+                report->workers.size(), 1e6 * report->seconds.total(), report->complete() ? "" : ", not complete");
   }
   if (!status.ok()) return std::fprintf(stderr, "%s\n", status.ToString().c_str()), 1;
   return 0;

@@ -15,7 +15,8 @@ __device__ inline std::uint32_t bytes_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
     case DType::kI64:
-    case DType::kU64: return 8;
+    case DType::kU64:
+    case DType::kC64: return 8;
     case DType::kF32:
     case DType::kI32:
     case DType::kU32: return 4;

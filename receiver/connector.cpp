@@ -4,11 +4,13 @@
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 
 #include <string>
 
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
+#include <bascule/transport/posix/socket_path.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 

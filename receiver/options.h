@@ -54,6 +54,8 @@ struct ReceiverOptions {
   // soon after that call has returned, and makes no further call.
   std::function<void()> on_pending{};
   std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
+  // The same for lines about something that went wrong, such as a refusal. Default: `log` gets them.
+  std::function<void(std::string_view)> warn{};
   // Called with each control message except heartbeats, as "to sender: ready" before it is sent and "from sender:
   // prepare" when it arrives, from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};

@@ -58,6 +58,7 @@ class PendingBell {
 
 ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell, const Silence& silence) {
   options.log = unless_silent(std::move(options.log), silence);
+  options.warn = unless_silent(std::move(options.warn), silence);
   options.trace = unless_silent(std::move(options.trace), silence);
   options.on_pending = [on_pending = unless_silent(std::move(options.on_pending), silence), &bell] {
     bell.ring();

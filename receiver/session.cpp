@@ -77,14 +77,16 @@ bool Session::stop() {
   preparer_->stop();  // before the objects that its jobs use are destroyed
   const absl::Status left = wait_until_left(Deadline(endpoint_.flip_timeout));
   if (!is_over(left))
-    log(cat("slots stay mapped and leased until this process ends, because a device may still read them: ",
-            message_of(left)));
+    warn(cat("slots stay mapped and leased until this process ends, because a device may still read them: ",
+             message_of(left)));
   return is_over(left);
 }
 
 void Session::log(std::string_view line) const {
   if (options_.log) options_.log(line);
 }
+
+void Session::warn(std::string_view line) const { options_.warn ? options_.warn(line) : log(line); }
 
 void Session::update(const std::function<void(ReceiverStatus&)>& change) {
   board_.update([&](StatusBoard::Posted& posted) { change(posted.status); });
@@ -113,7 +115,7 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (const auto* refused = std::get_if<Refused>(&message)) {
     detach();
-    log(cat("refused: ", refused->why));
+    warn(cat("refused: ", refused->why));
     return retry(failed_precondition(refused->why), refused->final);
   }
   if (std::holds_alternative<Bye>(message)) {

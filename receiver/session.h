@@ -149,6 +149,7 @@ class Session {
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
                std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);
   void log(std::string_view line) const;
+  void warn(std::string_view line) const;
 
   const ReceiverOptions options_;
   Endpoint endpoint_;  // final after start()

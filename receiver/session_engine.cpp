@@ -140,7 +140,7 @@ void Session::poison(std::string why) {
       status.state = ReceiverState::kPoisoned;
       status.error = failed_precondition(why);
     });
-    log(cat("poisoned: ", why));
+    warn(cat("poisoned: ", why));
     connection_.send(Poisoned{.why = why});
   });
 }
@@ -161,7 +161,7 @@ void Session::lose(const absl::Status& why) {
       posted.ready = false;
       posted.hopeless = true;
     });
-    log(cat("poisoned for good: ", why));
+    warn(cat("poisoned for good: ", why));
     drop_incoming();
     leases_.lose();
     awake_.end();

@@ -44,7 +44,7 @@ SenderConnection::Handlers Session::handlers() {
       .beat =
           [this] {
             if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
-              log(cat("freed memory on a device: ", message_of(kept)));
+              warn(cat("freed memory on a device: ", message_of(kept)));
           }};
 }
 
@@ -99,7 +99,7 @@ void Session::retry(const absl::Status& why, bool final_refusal) {
 }
 
 void Session::refuse_sender(const absl::Status& why, bool final_refusal) {
-  log(message_of(why));
+  warn(message_of(why));
   connection_.send(Bye{.why = std::string(message_of(why))});
   detach();
   retry(why, final_refusal);
@@ -116,7 +116,7 @@ absl::Status Session::check_newer(Epoch epoch, std::optional<Version> version) c
 }
 
 void Session::on_endpoint_gone(const absl::Status& why) {
-  log(message_of(why));
+  warn(message_of(why));
   if (!connection_.connected()) return;  // then each search reports it
   endpoint_gone_ = why;
   update([&](ReceiverStatus& status) {

@@ -120,7 +120,7 @@ void Session::on_prepared(const absl::Status& status) {
       to.error = status;
       if (failures_ >= 2) to.state = ReceiverState::kPoisoned;
     });
-    log(cat("version ", version, " failed: ", message_of(status)));
+    warn(cat("version ", version, " failed: ", message_of(status)));
     return connection_.send(Failed{.version = version, .why = std::string(message_of(status))});
   }
   failures_ = 0;

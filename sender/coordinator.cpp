@@ -22,6 +22,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       transport_(transport),
       moves_(transport.delivery()),
       log_(std::move(options.log)),
+      warn_(std::move(options.warn)),
       trace_(std::move(options.trace)),
       interrupted_(std::move(options.interrupted)),
       lock_(std::move(lock)),
@@ -32,7 +33,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       heartbeat_timer_(io_),
       deadline_timer_(io_),
       pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
-      fleet_(rules(std::move(options.compatibility_key))) {
+      fleet_(rules(std::move(options.compatibility_key), std::move(options.expect_workers))) {
   shared_.last_version = fleet_.versions().used();
   if (beside_) acceptors_.push_back(acceptor(*beside_, token));
   acceptors_.push_back(acceptor(endpoint_, endpoint_.over_tcp() ? std::move(token) : std::nullopt));
@@ -47,10 +48,11 @@ std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::o
       [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });
 }
 
-FleetRules Coordinator::rules(std::string compatibility_key) const {
+FleetRules Coordinator::rules(std::string compatibility_key, ExpectedWorkers expected) const {
   KeptSlots* const kept = transport_.kept_slots();
   return {.endpoint = endpoint_,
           .compatibility_key = std::move(compatibility_key),
+          .expected = std::move(expected),
           .epoch = epoch_,
           .published = lock_.last_version(),
           .used = std::max(lock_.last_version(), kept != nullptr ? kept->last_version() : 0),

@@ -38,7 +38,8 @@ namespace bascule::inline v0 {
 // The user's choices; see SenderOptions.
 struct CoordinatorOptions {
   std::string compatibility_key{};
-  std::function<void(std::string_view)> log{}, trace{};
+  ExpectedWorkers expect_workers{};
+  std::function<void(std::string_view)> log{}, warn{}, trace{};
   std::function<bool()> interrupted{};
 };
 
@@ -58,6 +59,7 @@ class Coordinator : private WorkerLine {
 
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
+  void expect(ExpectedWorkers workers);
   void register_layout(Layout layout);                     // after this, greetings are compared with it
   std::vector<std::vector<std::string>> fused_requests();  // the workers' requests, in the order in which they greeted
   // Call once; workers are welcomed after that. `layout` is the final one.
@@ -99,7 +101,7 @@ class Coordinator : private WorkerLine {
 
   Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock, std::optional<Token> token,
               CoordinatorOptions options);
-  FleetRules rules(std::string compatibility_key) const;
+  FleetRules rules(std::string compatibility_key, ExpectedWorkers expected) const;
 
   // Public thread
   absl::Status number(Grant& grant);
@@ -160,7 +162,7 @@ class Coordinator : private WorkerLine {
   const std::optional<Endpoint> beside_;  // listen=, if given
   SenderTransport& transport_;
   Delivery* const moves_;  // transport_.delivery(), or null
-  const Sink log_, trace_;
+  const Sink log_, warn_, trace_;
   const Interrupted interrupted_;
   EndpointLock lock_;  // record() is called on the public thread
   const Epoch epoch_;

@@ -142,7 +142,7 @@ void Coordinator::give_up(WorkerId worker, absl::Status why) {
 
 void Coordinator::log(std::string line) {
   asio::post(io_, [this, line = std::move(line)] {
-    if (log_) log_(line);
+    if (warn_) warn_(line);
   });
 }
 
@@ -233,7 +233,7 @@ void Coordinator::carry_out(action::WakeAt& wake) {
 void Coordinator::carry_out(action::KeepAwake& keep) { keep.on ? awake_.begin() : awake_.end(); }
 
 void Coordinator::carry_out(action::Log& log) {
-  if (log_) log_(printable(log.line));
+  if (const Sink& sink = log.is_warning ? warn_ : log_) sink(printable(log.line));
 }
 
 }  // namespace bascule::inline v0

@@ -50,6 +50,8 @@ Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadli
   }
 }
 
+void Coordinator::expect(ExpectedWorkers workers) { post_event(event::WorkersExpected{std::move(workers)}); }
+
 void Coordinator::register_layout(Layout layout) { post_event(event::LayoutRegistered{std::move(layout)}); }
 
 std::vector<std::vector<std::string>> Coordinator::fused_requests() {

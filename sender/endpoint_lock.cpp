@@ -61,8 +61,11 @@ absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
 
 // Names the holder of the lock: the sender that wrote its pid or, if that is gone, a process that it started.
 absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
+  if (opened_twice_here(fd))
+    return absl::AlreadyExistsError(cat("this process, pid ", ::getpid(), ", has a sender at ", folder.string(),
+                                        " already; close that one first, or choose another endpoint"));
   const std::vector<Process> others = others_with_open(fd);
-  const bool lives = sender == ::getpid() || others.empty() ||  // empty: another user's, or in another pid namespace
+  const bool lives = others.empty() ||  // another user's, or in another pid namespace
                      std::ranges::find(others, sender, &Process::pid) != others.end();
   if (lives)
     return absl::AlreadyExistsError(

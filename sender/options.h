@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include <bascule/sender/expected_workers.h>
+
 namespace bascule::inline v0 {
 
 struct Scheme;
@@ -16,9 +18,15 @@ struct SenderOptions {
   // Any text on which the two ends must agree beyond names, types and shapes, for example a hash of the model's
   // configuration. A worker that gives another key is refused by name. UTF-8, at most 1 KiB; empty: none.
   std::string compatibility_key{};
+  // Who should serve each version. If fewer do, the report of a send to all workers is not complete. Default: one
+  // worker, so that no version without workers looks like a success; {.count = 0} for a trainer that may be alone.
+  ExpectedWorkers expect_workers{};
   // Called from any thread of the sender; default: silent. The sender may be destroyed inside this call, or inside
-  // `trace`. It then ends on another thread, soon after the call has returned, and makes no further call.
+  // `warn` or `trace`. It then ends on another thread, soon after the call has returned, and makes no further call.
   std::function<void(std::string_view)> log{};
+  // Called like `log`, with lines about something that went wrong, such as a worker that was given up. Default: `log`
+  // gets them.
+  std::function<void(std::string_view)> warn{};
   // Called with each control message except heartbeats, as "to engine-0: prepare" before it is sent and "from engine-0:
   // ready" when it arrives, from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};

@@ -1,5 +1,6 @@
 #include <bascule/sender/publisher.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <bascule/schemes/registry.h>
@@ -11,6 +12,18 @@
 #include <bascule/transport/wire/channel.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+absl::Status check(const ExpectedWorkers& expected) {
+  if (expected.count < 0)
+    return invalid_argument("expect_workers: expected a count of 0 or more, found ", expected.count);
+  if (std::ranges::find(expected.names, "") != expected.names.end())
+    return invalid_argument("expect_workers: a name is empty");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options) {
   return starting_threads("the sender", [&] { return open_with_threads(std::move(options)); });
 }
@@ -19,6 +32,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   BASCULE_TRY(check_compatibility_key(options.compatibility_key));
+  BASCULE_TRY(check(options.expect_workers));
   if (options.threads < 0)
     return invalid_argument("threads: expected 0 (one per core) or more, found ", options.threads);
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint.beside().value_or(endpoint)));
@@ -28,16 +42,20 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
                                "XDG_STATE_HOME nor HOME is set; write state=FOLDER");
   std::shared_ptr<Publisher> made(new Publisher(std::move(endpoint), options.threads), End());
   made->scheme_ = scheme;
+  if (!options.warn) options.warn = options.log;
   options.log = unless_silent(std::move(options.log), made->silence_);
+  options.warn = unless_silent(std::move(options.warn), made->silence_);
   options.trace = unless_silent(std::move(options.trace), made->silence_);
-  made->log_ = options.log;
+  made->warn_ = options.warn;
   BASCULE_ASSIGN(UniqueFd folder, make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
   BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(std::move(folder), made->endpoint_.lock_file()));
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
   BASCULE_ASSIGN(made->coordinator_,
                  Coordinator::start(made->endpoint_, made->slots_->transport(), std::move(lock), std::move(token),
                                     {.compatibility_key = std::move(options.compatibility_key),
+                                     .expect_workers = std::move(options.expect_workers),
                                      .log = std::move(options.log),
+                                     .warn = std::move(options.warn),
                                      .trace = std::move(options.trace),
                                      .interrupted = std::move(options.interrupted)}));
   return made;
@@ -57,10 +75,10 @@ void Publisher::End::operator()(Publisher* publisher) const {
 
 Publisher::~Publisher() {
   if (!slots_) return;
-  if (const absl::Status parted = slots_->part_from_readers(); !parted.ok() && log_)
-    log_(cat("the sender at ", endpoint_.place(), " ends, but its engines still see writes to the parameters: ",
-             "the system refused them a private mapping (", message_of(parted),
-             "); stop the engines, or start another sender for them, before the next step"));
+  if (const absl::Status parted = slots_->part_from_readers(); !parted.ok() && warn_)
+    warn_(cat("the sender at ", endpoint_.place(), " ends, but its engines still see writes to the parameters: ",
+              "the system refused them a private mapping (", message_of(parted),
+              "); stop the engines, or start another sender for them, before the next step"));
 }
 
 absl::Status Publisher::check_none_registered() const {
@@ -119,6 +137,12 @@ absl::Status Publisher::use(Registration made) {
   const SlotId slot{coordinator_->epoch(), 0};
   if (moved_.ok()) moved_ = registration_->move_into(slots_->places(slot), slots_->set());
   return moved_;
+}
+
+absl::Status Publisher::expect(ExpectedWorkers workers) {
+  BASCULE_TRY(check(workers));
+  coordinator_->expect(std::move(workers));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Publisher::WorkerNames> Publisher::wait_for_workers(int count, absl::Duration timeout) {

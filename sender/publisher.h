@@ -37,6 +37,7 @@ class Publisher {
 
   absl::Status register_model(std::unique_ptr<TensorSource> source);
   absl::Status register_model(std::vector<TensorSpec> specs, int device);
+  absl::Status expect(ExpectedWorkers workers);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 
   // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts. If a
@@ -85,13 +86,15 @@ class Publisher {
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
   // Ends a pack: seals the result, or aborts the version.
   void finish(Publication publication, Clock::time_point packing_since, Deadline deadline);
+  void look_for_infinities(const Publication& publication);
   void finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline);
   bool sealed_by(Deadline deadline);
+  static void name_lost(SendReport& report);
   absl::StatusOr<std::optional<Digest>> digest_of(SlotId slot, bool want_digest, Deadline deadline);
 
   const Endpoint endpoint_;
   const Scheme* scheme_ = nullptr;
-  Coordinator::Sink log_;  // may be empty
+  Coordinator::Sink warn_;  // may be empty
   Silence silence_ = std::make_shared<std::atomic<bool>>(false);
   kernels::ThreadPool pool_;
   std::optional<Registration> registration_;
@@ -113,6 +116,8 @@ class Publisher {
   Published published_;                // the last published version
   absl::Status moved_;                 // with slots=1: whether the parameters lie in the slot
   std::vector<UpdateReport> updates_;  // settled, for the next report
+  bool said_infinite_ = false;         // the log has it
+  bool to_all_ = true;                 // the version in flight is for all workers
 
   std::unique_ptr<Coordinator> coordinator_;  // ends before the memory above, which was offered to its members
 

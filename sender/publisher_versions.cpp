@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <bascule/sender/infinities.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
 
@@ -60,6 +61,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
                                              bool packed) {
   BASCULE_TRY(open_slots());
   measured_ = {};
+  to_all_ = workers.empty();
   BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
   for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
   std::optional<OfferedSlot> made;
@@ -138,10 +140,27 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
 void Publisher::finish(Publication publication, Clock::time_point packing_since, Deadline deadline) {
   const absl::StatusOr<std::optional<Digest>> digest = packer_->finish(deadline);
   measured_.pack = seconds_between(packing_since, Clock::now());
-  if (digest.ok()) return seal(publication, *digest, deadline);
+  if (digest.ok()) {
+    seal(publication, *digest, deadline);
+    return look_for_infinities(publication);  // while the workers prepare
+  }
   warnings_.clear();
   sealed_version_ = publication.version;
   coordinator_->abandon(publication.version, annotate(digest.status(), cat("pack version ", publication.version)));
+}
+
+// A cast to f16 makes values above 65,504 infinite, and an engine that reads them answers nonsense.
+void Publisher::look_for_infinities(const Publication& publication) {
+  const SlotMemory& memory = slots_->memory(publication.slot);
+  if (endpoint_.wire_dtype != DType::kF16 || memory.device != kHost) return;
+  const std::vector<std::string> names =
+      with_infinities(registration_->cast_to(DType::kF16), {memory.data(), memory.bytes}, pool_);
+  if (names.empty()) return;
+  std::string warning =
+      cat("version ", publication.version, ": ", names.size(), " tensors, such as ", names.front(),
+          ", have elements that are infinite in f16, whose largest number is 65,504; use wire_dtype=bf16");
+  if (!std::exchange(said_infinite_, true) && warn_) warn_(warning);
+  warnings_.push_back(std::move(warning));
 }
 
 void Publisher::finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline) {
@@ -175,7 +194,7 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
                                       scheme_->on_device ? kAwakeBehindThePack : absl::ZeroDuration());
   if (!done && !deadline.passed()) return absl::CancelledError("interrupted while the send settles; it stays pending");
   if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
-  pending_ = Pending::kNothing;
+  const bool is_update = std::exchange(pending_, Pending::kNothing) == Pending::kUpdate;
   absl::StatusOr<SendReport> report = *std::move(done);
   if (!report.ok()) return report;
   published_ = {.version = report->version, .digest = report->digest};
@@ -187,7 +206,17 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   report->warnings.insert(report->warnings.end(), warnings_.begin(), warnings_.end());
   warnings_.clear();
   report->updates = std::exchange(updates_, {});
+  if (to_all_ && !is_update) name_lost(*report);
   return report;
+}
+
+// Workers that an update_weights() lost, unless they have come back.
+void Publisher::name_lost(SendReport& report) {
+  for (const UpdateReport& update : report.updates)
+    for (const WorkerReport& lost : update.workers)
+      if (lost.state == WorkerState::kEvicted &&
+          std::ranges::find(report.workers, lost.worker, &WorkerReport::worker) == report.workers.end())
+        report.workers.push_back(lost);
 }
 
 absl::StatusOr<SendReport> Publisher::settled() {

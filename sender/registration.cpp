@@ -239,6 +239,15 @@ bool Registration::casts() const {
   });
 }
 
+std::vector<Placement> Registration::cast_to(DType dtype) const {
+  std::vector<Placement> cast;
+  for (const Known& known : known_)
+    if (const Placement* const placed = layout_.find(known.spec.name);
+        !known.tied_to && placed != nullptr && placed->spec.dtype == dtype && known.spec.dtype != dtype)
+      cast.push_back(*placed);
+  return cast;
+}
+
 absl::Status Registration::check_apart() {
   BASCULE_ASSIGN(const std::span<const TensorView> views, source_->views());
   std::vector<TensorView> untied;

@@ -50,6 +50,8 @@ class Registration {
   Stream stream() const { return source_ ? source_->stream() : nullptr; }  // as of the last packing()
 
   bool casts() const;  // whether any tensor is sent as another type
+  std::vector<Placement> cast_to(
+      DType dtype) const;  // those that are sent as this type, and were registered as another
 
   // Asks `weights` or, if that is null, the registered source for its tensors. A storage may have moved, and new
   // strides get a new plan. Returns FAILED_PRECONDITION if there is neither. INVALID_ARGUMENT names the tensor whose

@@ -1,8 +1,18 @@
 #include <bascule/sender/report.h>
 
 #include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_join.h"
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
+
+namespace {
+
+bool serves(const WorkerReport& worker) { return worker.state == WorkerState::kServing; }
+
+}  // namespace
 
 const char* to_string(WorkerState state) {
   switch (state) {
@@ -10,12 +20,22 @@ const char* to_string(WorkerState state) {
     case WorkerState::kCatchingUp: return "catching up";
     case WorkerState::kFailed: return "failed";
     case WorkerState::kEvicted: return "evicted";
+    case WorkerState::kMissing: return "missing";
   }
   return "unknown";
 }
 
-bool SendReport::complete() const {
-  return std::ranges::all_of(workers, [](const WorkerReport& worker) { return worker.state == WorkerState::kServing; });
+bool SendReport::complete() const { return std::ranges::all_of(workers, serves) && std::ssize(workers) >= expected; }
+
+std::string SendReport::why_incomplete() const {
+  std::vector<std::string> why;
+  for (const WorkerReport& worker : workers)
+    if (!serves(worker))
+      why.push_back(cat(worker.worker, " is ", to_string(worker.state),
+                        worker.error.ok() ? "" : cat(": ", message_of(worker.error))));
+  if (const auto serving = std::ranges::count_if(workers, serves); serving < expected)
+    why.push_back(cat("expected at least ", expected, expected == 1 ? " worker" : " workers", ", found ", serving));
+  return absl::StrJoin(why, "; ");
 }
 
 }  // namespace bascule::inline v0

@@ -16,14 +16,15 @@ enum class WorkerState {
   kServing,     // acknowledged: its next token comes from this version
   kCatchingUp,  // joined while the version was in flight; it gets the version next, without the trainer's help
   kFailed,      // answered that it could not prepare this version
-  kEvicted,     // died, fell silent or missed a deadline
+  kEvicted,     // died, fell silent, missed a deadline, or left since the last report
+  kMissing,     // expected, or named by the send, but not there
 };
 const char* to_string(WorkerState);
 
 struct WorkerReport {
   std::string worker;
   WorkerState state = WorkerState::kServing;
-  absl::Status error;        // OK unless failed or evicted
+  absl::Status error;        // OK unless failed, evicted or missing
   double seconds = 0;        // from the decision to its ack
   double stall_seconds = 0;  // time that its engine spent inside commit()
 };
@@ -55,13 +56,18 @@ struct SendReport {
   std::uint64_t bytes = 0;  // payload, counted once
   std::optional<Digest> digest;
   StageSeconds seconds;
-  std::vector<WorkerReport> workers;  // in the order they joined
+  // In the order they joined; then, if the version is for all workers, those that left since the last report and have
+  // not come back; then the missing ones.
+  std::vector<WorkerReport> workers;
+  int expected = 0;                   // at least so many workers should serve this version (ExpectedWorkers::count)
   std::string memory;                 // the slots' kind of memory: "memfd, 4 KiB pages (…)"
   absl::Status persisted;             // durable=on: an error means that the version is served, but not on the disk
   std::vector<UpdateReport> updates;  // the outcomes of update_weights() since the last report
   std::vector<std::string> warnings;
 
-  bool complete() const;  // whether all workers serve this version
+  // Whether all of `workers`, and as many as expected, serve this version.
+  bool complete() const;
+  std::string why_incomplete() const;  // names the workers that do not serve it, and why; empty if it is complete
 };
 
 }  // namespace bascule::inline v0

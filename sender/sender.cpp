@@ -33,6 +33,8 @@ absl::Status Sender::register_model(std::vector<TensorSpec> specs, int device) {
   return publisher_->register_model(std::move(specs), device);
 }
 
+absl::Status Sender::expect_workers(ExpectedWorkers workers) { return publisher_->expect(std::move(workers)); }
+
 absl::StatusOr<std::vector<std::string>> Sender::wait_for_workers(int count, absl::Duration timeout) {
   return publisher_->wait_for_workers(count, timeout);
 }

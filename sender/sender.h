@@ -60,15 +60,20 @@ class Sender {
   // device's default stream.
   absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost);
 
+  // Changes SenderOptions::expect_workers, for example for a fleet that grows. Does not block. INVALID_ARGUMENT: a
+  // count below 0, or an empty name.
+  absl::Status expect_workers(ExpectedWorkers workers);
+
   // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
   // DEADLINE_EXCEEDED names the workers that joined, and the last refused worker with the reason.
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, absl::Duration timeout);
 
   // Packs and publishes a version, and returns once every worker serves it or was evicted; report.complete() is true if
-  // all serve it. Without workers it returns OK. An error means that no worker flipped; the text names the worker,
-  // version or tensor. Returns DEADLINE_EXCEEDED if no slot was free in time, the pack or the delivery took too long,
-  // or the send's deadlines passed while this process was stopped. In that last case, which the text states, the next
-  // call waits for this send, and its report lists this send in `updates`.
+  // all serve it, and as many as SenderOptions::expect_workers. Without workers it returns OK. An error means that no
+  // worker flipped; the text names the worker, version or tensor. Returns DEADLINE_EXCEEDED if no slot was free in
+  // time, the pack or the delivery took too long, or the send's deadlines passed while this process was stopped. In
+  // that last case, which the text states, the next call waits for this send, and its report lists this send in
+  // `updates`.
   //
   // `weights` are other tensors with the same names, types and shapes, in any order, to send in place of the registered
   // ones; null: the registered ones. `worker_ids` are names of workers, or of groups for all their ranks; empty: all.

@@ -1,6 +1,6 @@
 #include <bascule/transport/endpoint.h>
 
-#include <sys/un.h>
+#include <linux/limits.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -71,11 +71,10 @@ absl::Status set_folder(Endpoint& endpoint, std::string_view place) {
     return invalid_argument("the root cannot be the folder of an endpoint; expected one as ", kExample);
   endpoint.folder = std::move(folder);
 
-  constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;  // a zero byte ends it
-  const std::string socket = endpoint.control_socket().native();
-  if (socket.size() > kRoom)
-    return invalid_argument("its socket ", socket, " has a path of ", socket.size(), " bytes; the system's limit is ",
-                            kRoom, ": choose a shorter folder");
+  constexpr std::size_t kLongest = PATH_MAX - 256;  // leaves room for the names of files
+  if (const std::size_t size = endpoint.folder.native().size(); size > kLongest)
+    return invalid_argument("its folder has a path of ", size, " bytes; the limit is ", kLongest,
+                            ": choose a shorter folder");
   return absl::OkStatus();
 }
 

@@ -85,8 +85,8 @@ struct Endpoint {
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
-  // Returns INVALID_ARGUMENT if the URL is malformed, a value is out of range, the folder is too long for a socket's
-  // address, or an option makes no sense for this kind of place. Whether the scheme exists and knows the options that
+  // Returns INVALID_ARGUMENT if the URL is malformed, a value is out of range, the folder's path is too long,
+  // or an option makes no sense for this kind of place. Whether the scheme exists and knows the options that
   // are not common is checked later, by the registry's scheme_for().
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };

@@ -20,12 +20,16 @@ constexpr std::uint64_t kMostModelBytes = std::uint64_t{1} << 62;
 absl::Status check_name(std::string_view name) {
   if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
   if (!is_utf8(name)) return invalid_argument("a tensor's name is not UTF-8");
+  if (name == "__metadata__")
+    return invalid_argument("a tensor is named __metadata__, which safetensors keeps for itself; rename it");
   return absl::OkStatus();
 }
 
 // The tensor's size in bytes, or an error that names it.
 absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
   BASCULE_TRY(check_name(spec.name));
+  if (spec.dtype == DType::kF4X2 && spec.shape.empty())
+    return invalid_argument("tensor ", to_string(spec), " has no dimension; pairs of 4-bit numbers need one");
   std::uint64_t bytes = size_of(spec.dtype);
   bool empty = false;
   for (const std::int64_t size : spec.shape) {

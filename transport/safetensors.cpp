@@ -18,6 +18,18 @@ using Json = nlohmann::json;
 using Entry = SafetensorsHeader::Entry;
 
 constexpr std::uint64_t kLengthBytes = 8;
+// safetensors counts 4-bit elements one by one. Here, as in PyTorch, two make an element of one byte.
+constexpr std::string_view kHalfByte = "F4", kPairs = name_of(DType::kF4X2);
+
+std::string header_type(const TensorSpec& spec) {
+  return std::string(spec.dtype == DType::kF4X2 ? kHalfByte : name_of(spec.dtype));
+}
+
+std::vector<std::int64_t> header_shape(const TensorSpec& spec) {
+  std::vector<std::int64_t> shape = spec.shape;
+  if (spec.dtype == DType::kF4X2) shape.back() *= 2;
+  return shape;
+}
 
 std::uint64_t read_little_endian(std::span<const std::byte> bytes) {
   std::uint64_t value = 0;
@@ -56,13 +68,21 @@ absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std
 
   const auto dtype = item.find("dtype");
   if (dtype == item.end() || !dtype->is_string()) return invalid(where, name, "'dtype' must be a string");
-  const std::optional<DType> known = dtype_named(dtype->get_ref<const std::string&>());
-  if (!known) return invalid(where, name, cat("dtype ", dtype->get_ref<const std::string&>(), " is not known here"));
+  const auto& type = dtype->get_ref<const std::string&>();
+  const std::optional<DType> known = type == kHalfByte ? DType::kF4X2
+                                     : type == kPairs  ? std::nullopt
+                                                       : dtype_named(type);
+  if (!known) return invalid(where, name, cat("dtype ", type, " is not known here"));
   entry.spec.dtype = *known;
 
   const auto shape = item.find("shape");
   if (!is_list_of_sizes(shape, item)) return invalid(where, name, "'shape' must be a list of sizes");
   for (const Json& size : *shape) entry.spec.shape.push_back(size.get<std::int64_t>());
+  if (*known == DType::kF4X2) {
+    if (entry.spec.shape.empty() || entry.spec.shape.back() % 2 != 0)
+      return invalid(where, name, "F4 needs a last dimension of even size: two of its elements share a byte");
+    entry.spec.shape.back() /= 2;
+  }
 
   const auto offsets = item.find("data_offsets");
   if (!is_list_of_sizes(offsets, item) || offsets->size() != 2) {
@@ -178,9 +198,9 @@ absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs
         return invalid_argument("tensor '", spec.name, "': a name must be given, and given once");
       }
       const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
-      absl::StrAppend(&text, text.size() > 1 ? "," : "", Json(spec.name).dump(), ":{\"dtype\":\"",
-                      status_internal::piece(name_of(spec.dtype)), "\",\"shape\":[", absl::StrJoin(spec.shape, ","),
-                      "],\"data_offsets\":[", offset, ",", end, "]}");
+      absl::StrAppend(&text, text.size() > 1 ? "," : "", Json(spec.name).dump(), ":{\"dtype\":\"", header_type(spec),
+                      "\",\"shape\":[", absl::StrJoin(header_shape(spec), ","), "],\"data_offsets\":[", offset, ",",
+                      end, "]}");
       offset = end;
     }
   } catch (const Json::exception& error) {

@@ -30,7 +30,10 @@ def lives(end: Any) -> None:
 
 
 class Log:
-    """Passes lines that carry its `number` to `call`, or to logging.getLogger("bascule") if `call` is None or gone."""
+    """Passes lines that carry its `number` to `call`, or to logging.getLogger("bascule") if `call` is None or gone.
+
+    There, a line about something that went wrong has the level WARNING, and any other line INFO.
+    """
 
     def __init__(self, call: Callable[[str], None] | None = None):
         global _log_thread
@@ -58,12 +61,19 @@ def refuse_to_travel(what: str) -> BasculeError:
                         "another one where you need it", "FAILED_PRECONDITION")
 
 
+async def aclose(end: Any) -> None:
+    """Closes a sender, receiver or following in a separate thread, so that other tasks run while it waits."""
+    import asyncio
+
+    await asyncio.to_thread(end.close)
+
+
 def _log() -> None:
     while lines := _core.take_log_lines():
-        for number, line in lines:
+        for number, line, is_warning in lines:
             log = _logs.get(number)
             try:
-                log.call(line) if log is not None else _logger.info("%s", line)
+                log.call(line) if log is not None else _logger.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
             except BaseException:  # also SystemExit, and a handler's errors: the other lines are still logged
                 with suppress(BaseException):
                     _logger.exception("a Sender's log function failed")

@@ -13,6 +13,8 @@ from .errors import BasculeError
 from .sender import Sender
 from .tensors import TensorSpec, dtype_name
 
+_PAIRS = {"F4": "F4_X2"}  # safetensors counts 4-bit elements one by one, torch in pairs of one byte
+
 
 def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) -> _core.SendReport:
     """Waits up to `timeout` seconds for `workers` workers, then sends them a checkpoint once and returns the report.
@@ -39,7 +41,7 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
                 files[path] = opened.enter_context(safe_open(path, "pt"))
             except (SafetensorError, OSError) as error:
                 raise BasculeError(f"{path}: {error}", "DATA_LOSS") from None
-        with Sender(endpoint) as sender:
+        with Sender(endpoint, expect_workers=workers) as sender:
             sender.register_model(_specs(files), rename=None)
             sender.wait_for_workers(workers, timeout)
             return sender.stream((name, file.get_tensor(name)) for file in files.values() for name in file.keys())
@@ -82,7 +84,13 @@ def _specs(files: dict[Path, Any]) -> Iterator[TensorSpec]:
             seen[name] = path
             described = file.get_slice(name)
             try:
-                dtype = dtype_name(described.get_dtype())
+                dtype = dtype_name(_PAIRS.get(described.get_dtype(), described.get_dtype()))
             except BasculeError as error:
                 raise BasculeError(f"{path}: tensor {name}: {error}", error.code) from None
-            yield TensorSpec(name, dtype, described.get_shape())
+            yield TensorSpec(name, dtype, _shape(described))
+
+
+def _shape(described: Any) -> list[int]:
+    """As torch has it: two of safetensors' 4-bit elements are one of torch's."""
+    shape = list(described.get_shape())
+    return [*shape[:-1], shape[-1] // 2] if described.get_dtype() == "F4" else shape

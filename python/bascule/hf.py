@@ -22,10 +22,11 @@ from typing import Any
 
 from . import _core
 from ._calls import Calls, Guarded
+from ._checks import seconds, text, url, whole
 from ._guards import guard
-from ._lifetime import lives, refuse_to_travel
+from ._lifetime import aclose, lives, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
-from .names import hf_names
+from .names import hf_names, refuse_adapters
 from .places import Places
 from .receiver import Receiver
 from .tensors import is_module
@@ -57,8 +58,12 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
     argument; FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
     """
+    url("endpoint", endpoint)
+    text("worker", worker)
     if not is_module(model):
         raise BasculeError(f"follow: expected a torch module, found {type(model).__name__}", "INVALID_ARGUMENT")
+    refuse_adapters(model, rename, "follow the model before PEFT wraps it, or merge the adapter (merge_and_unload()); or, "
+                    "if the trainer sends the same adapter under PEFT's names, rename=None at both ends")
     if at not in ("token", "call"):
         raise BasculeError(f'at: expected "token" or "call", found {at!r}', "INVALID_ARGUMENT")
     if any(isinstance(method, Guarded) for part in model.modules() for method in vars(part).values()):
@@ -107,8 +112,7 @@ class Following:
         Raises BasculeTimeoutError after `timeout` seconds, with the reason if one is known; BasculeError:
         FAILED_PRECONDITION if the model no longer follows an endpoint, INVALID_ARGUMENT for a negative timeout.
         """
-        if not timeout >= 0:
-            raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
+        version, timeout = whole("version", version, most=2**63 - 1), seconds("timeout", timeout)
         deadline = time.monotonic() + timeout
         with self._told:
             while self._version < version:
@@ -151,6 +155,12 @@ class Following:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Following:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await aclose(self)
 
     def __reduce__(self) -> Any:
         raise refuse_to_travel("Following")

@@ -12,7 +12,8 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
+from ._checks import seconds, text, url, whole
+from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import describe_each, glance_at
 from .modules import check_loadable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LOOK_EVERY = 0.05  # seconds between two looks for signals
+_MOST = 2**63 - 1  # of a version
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Receiver:
                  device: Any = "cpu", stream: Any = None):
         if apply not in (None, "commit", "background"):
             raise BasculeError(f'apply: expected "commit" or "background", found {apply!r}', "INVALID_ARGUMENT")
+        url("endpoint", endpoint)
+        text("worker", worker)
+        text("group", group)
+        whole("rank", rank)
+        whole("ranks", ranks, least=1)
         self._forked = False
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
         self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
@@ -88,7 +95,7 @@ class Receiver:
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
             Log().number)
-        self._shown: tuple[Any, Mapping[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
+        self._shown: tuple[Any, dict[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
             self._core.register_model(self._targets.described(), apply or "", partial, self._targets.memory)
@@ -108,8 +115,9 @@ class Receiver:
         target was moved or replaced. Raises BasculeTimeoutError if a given `version` did not come.
         """
         core = self._open()
-        _check_timeout(timeout)
+        timeout = seconds("timeout", timeout)
         if version is not None:
+            version = whole("version", version, most=_MOST)
             core.wait_ready(version, timeout)
             return self._take(version)
         deadline = time.monotonic() + timeout
@@ -137,7 +145,7 @@ class Receiver:
         import asyncio
 
         core = self._open()
-        _check_timeout(timeout)
+        timeout = seconds("timeout", timeout)
         if self._wake is not None:
             raise BasculeError("another task waits in atake(); only one at a time may take and finish",
                                "FAILED_PRECONDITION")
@@ -186,15 +194,17 @@ class Receiver:
         Raises BasculeError: FAILED_PRECONDITION if a target was moved or replaced.
         """
         core = self._open()
+        if version is not None:
+            version = whole("version", version, most=_MOST)
         with self._turn:
             self._check_targets()
             return core.commit(version)
 
-    def weights(self) -> Mapping[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         """The served version's tensors by name: torch tensors if torch was imported, else numpy arrays. Does not block.
 
         The tensors are read-only memory: a write ends the process. The same version returns the same objects; each version
-        has new ones. The mapping is empty before the first version.
+        has new ones. Each call returns a separate dict, which is empty before the first version.
         """
         core = self._open()
         with self._turn:
@@ -204,7 +214,7 @@ class Receiver:
             served = flip.slot, flip.version
             if self._shown[0] != served:  # the last version's tensors may have been moved, resized or transposed in place
                 self._shown = served, views(core.weights(flip))
-            return self._shown[1]
+            return dict(self._shown[1])
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
         """Blocks until a version is served, or is ready for commit().
@@ -213,6 +223,7 @@ class Receiver:
         BasculeTimeoutError that says how far the worker got. If the sender refused this worker, raises a BasculeError
         with the reason.
         """
+        version, timeout = whole("version", version, most=_MOST), seconds("timeout", timeout)
         self._open().wait_ready(version, timeout)
 
     def fileno(self) -> int:
@@ -241,6 +252,12 @@ class Receiver:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Receiver:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await aclose(self)
 
     def __reduce__(self) -> Any:
         raise refuse_to_travel("Receiver")
@@ -278,11 +295,6 @@ class Receiver:
         self._turn = threading.RLock()  # a thread of the parent may have held it
         if self._core is not None:
             self._core.abandon()
-
-
-def _check_timeout(timeout: float) -> None:
-    if not timeout >= 0:
-        raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
 
 
 def _targets_of(targets: Any) -> Targets:

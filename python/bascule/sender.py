@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
-from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
+from ._checks import expected_workers, names, seconds, url, whole
+from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import Followed
 from .modules import check_sendable
-from .names import hf_names
+from .names import hf_names, refuse_adapters
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, travels_as, wait_for_stream)
 from .views import copy_into, writable
@@ -22,6 +23,8 @@ from .views import copy_into, writable
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+_Result = TypeVar("_Result")
 
 
 def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[TensorSpec]:
@@ -32,17 +35,15 @@ def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[Tens
     return [replace(spec, name=travels_as(spec.name, rename)) for spec in specs]
 
 
-def names_of(worker_ids: Sequence[str]) -> list[str]:
-    """Returns a list of names; a single name becomes a list of one."""
-    return [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
-
-
 class Sender:
     """Owns an endpoint, and sends versions of registered tensors to the workers that join it.
 
     endpoint: a URL such as "shm:///run/user/1000/grpo"; docs/guide/endpoints.md lists schemes and options. threads: how
     many threads pack; 0: one per core. log: called with each log line, in Bascule's thread; default:
-    logging.getLogger("bascule"), at level INFO.
+    logging.getLogger("bascule"), at level WARNING if something went wrong, such as a lost worker, else INFO.
+    expect_workers: how many workers should serve each version, or the names of the workers or groups that should. If
+    fewer do, the report of a send to all workers is not complete. By default one must; 0 for a trainer that may be
+    alone.
 
     The constructor does not block. Every wait ends within 0.2 s of Ctrl-C. An interrupted send continues; the next call
     that needs a slot waits for that send, and reports its outcome in `updates`. Calls run one at a time; another thread
@@ -51,11 +52,14 @@ class Sender:
     Raises BasculeError: ALREADY_EXISTS if another sender holds the endpoint; INVALID_ARGUMENT; PERMISSION_DENIED.
     """
 
-    def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None):
-        if threads < 0:
-            raise BasculeError(f"threads: expected 0 or more, found {threads}", "INVALID_ARGUMENT")
+    def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None,
+                 expect_workers: int | Sequence[str] = 1):
+        url("endpoint", endpoint)
+        whole("threads", threads)
+        expected = expected_workers(expect_workers)
         self._log = Log(log)
         self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number)
+        self._core.expect_workers(*expected)
         self._endpoint = endpoint
         self._turn = threading.RLock()
         self._depth = 0  # of nested calls in the thread whose turn it is: a signal handler may also call
@@ -78,6 +82,9 @@ class Sender:
         Raises BasculeError: INVALID_ARGUMENT names the tensor and the problem; FAILED_PRECONDITION on a second call.
         """
         with self._call() as core:
+            if is_module(model):
+                refuse_adapters(model, rename, "merge it and send the rest as a mapping of names to tensors "
+                                "(docs/guide/python.md shows how); or, for engines with the same adapter, rename=None")
             if is_module(model) or isinstance(model, Mapping):
                 followed = Followed(model, rename)
                 self._register(followed, lambda: core.register_tensors(followed.all), followed.device)
@@ -87,14 +94,29 @@ class Sender:
                 self._register(None, lambda: core.register_specs(describe_specs(specs), device), device)
             self._rename = rename
 
+    def expect_workers(self, workers: int | Sequence[str]) -> None:
+        """Changes the constructor's `expect_workers`, for example for a fleet that grows. Does not block.
+
+        Raises BasculeError (INVALID_ARGUMENT).
+        """
+        expected = expected_workers(workers)
+        with self._call() as core:
+            core.expect_workers(*expected)
+
     def wait_for_workers(self, count: int, timeout: float = 60) -> list[str]:
         """Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
 
         Raises BasculeTimeoutError after `timeout` seconds. It names the workers that joined, and the last refused
         worker with the reason.
         """
+        count, timeout = whole("count", count), seconds("timeout", timeout)
         with self._call() as core:
             return core.wait_for_workers(count, timeout)
+
+    async def await_for_workers(self, count: int, timeout: float = 60) -> list[str]:
+        """wait_for_workers() for asyncio: other tasks run while it waits. Raises as wait_for_workers() does."""
+        count, timeout = whole("count", count), seconds("timeout", timeout)
+        return await self._await(lambda core: core.wait_for_workers(count, timeout))
 
     def send(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
              worker_ids: Sequence[str] = ()) -> _core.SendReport:
@@ -107,13 +129,13 @@ class Sender:
         a slot, the packing or the delivery took too long.
         """
         with self._call() as core:
-            return core.send(self._prepare(weights), names_of(worker_ids))
+            return core.send(self._prepare(weights), names("worker_ids", worker_ids))
 
     def send_async(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
                    worker_ids: Sequence[str] = ()) -> None:
         """Like send(), but returns once the weights may be changed again; wait_async() returns the report."""
         with self._call() as core:
-            core.send_async(self._prepare(weights), names_of(worker_ids))
+            core.send_async(self._prepare(weights), names("worker_ids", worker_ids))
 
     def wait_async(self, timeout: float | None = None) -> _core.SendReport:
         """Blocks until the pending send has settled, and returns its report.
@@ -121,6 +143,8 @@ class Sender:
         Raises BasculeTimeoutError after `timeout` seconds (None: never); the send then stays pending. Raises
         BasculeError: FAILED_PRECONDITION if no send is pending; or, like send(), the error that the send itself had.
         """
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
         with self._call() as core:
             report = core.wait_async(timeout)
             self._pending = None
@@ -145,7 +169,7 @@ class Sender:
         another shape or type.
         """
         with self._call() as core:
-            loan = core.loan(names_of(worker_ids))
+            loan = core.loan(names("worker_ids", worker_ids))
             try:
                 self._fill(loan, named)
                 wait_for_stream(self._device)
@@ -160,32 +184,7 @@ class Sender:
 
         If the task is cancelled, a send that has begun continues, as after Ctrl-C. Raises as send() does.
         """
-        import asyncio
-
-        given_up, begun, over = threading.Event(), threading.Event(), threading.Event()
-
-        def send() -> _core.SendReport:
-            with self._call() as core:
-                if given_up.is_set():
-                    raise BasculeError("the task was cancelled before its send began", "CANCELLED")
-                begun.set()
-                try:
-                    return core.send(self._prepare(weights), names_of(worker_ids))
-                finally:
-                    over.set()
-
-        sending = asyncio.ensure_future(asyncio.to_thread(send))
-        try:
-            return await asyncio.shield(sending)
-        except asyncio.CancelledError:
-            given_up.set()
-            while not sending.done():
-                if begun.is_set() and not over.is_set() and (core := self._core) is not None:
-                    core.let_go()
-                await asyncio.wait([sending], timeout=0.05)
-            if not sending.cancelled():
-                sending.exception()  # else asyncio logs it as never retrieved
-            raise
+        return await self._await(lambda core: core.send(self._prepare(weights), names("worker_ids", worker_ids)))
 
     @property
     def version(self) -> int:
@@ -207,6 +206,12 @@ class Sender:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Sender:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await aclose(self)
+
     def __reduce__(self) -> Any:
         raise refuse_to_travel("Sender")
 
@@ -225,6 +230,35 @@ class Sender:
                 self._depth -= 1
                 if self._closing and self._depth == 0:
                     self._free()
+
+    async def _await(self, call: Callable[[_core.Sender], _Result]) -> _Result:
+        """Makes a call in a separate thread. If the task is cancelled, the call's wait also ends."""
+        import asyncio
+
+        given_up, begun, over = threading.Event(), threading.Event(), threading.Event()
+
+        def run() -> _Result:
+            with self._call() as core:
+                if given_up.is_set():
+                    raise BasculeError("the task was cancelled before its call began", "CANCELLED")
+                begun.set()
+                try:
+                    return call(core)
+                finally:
+                    over.set()
+
+        running = asyncio.ensure_future(asyncio.to_thread(run))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            given_up.set()
+            while not running.done():
+                if begun.is_set() and not over.is_set() and (core := self._core) is not None:
+                    core.let_go()
+                await asyncio.wait([running], timeout=0.05)
+            if not running.cancelled():
+                running.exception()  # else asyncio logs it as never retrieved
+            raise
 
     def _open(self) -> _core.Sender:
         if self._forked:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike, fspath
 
 from . import _core
+from ._checks import text
 
 
-def observe(target: str) -> _core.Observation:
+def observe(target: str | PathLike[str]) -> _core.Observation:
     """Asks the sender at an endpoint's URL or folder for its state, and checks the digest of every whole slot.
 
     Takes no lease and changes nothing. Blocks; each time it asks, it waits for the answer for at most twice the
@@ -16,7 +18,7 @@ def observe(target: str) -> _core.Observation:
     Raises BasculeError: NOT_FOUND if `target` is neither an endpoint nor a folder, INVALID_ARGUMENT if the endpoint is
     malformed; UNAVAILABLE, PERMISSION_DENIED or UNAUTHENTICATED, with the reason, if the state cannot be read.
     """
-    return _core.observe(target)
+    return _core.observe(text("target", fspath(target) if isinstance(target, PathLike) else target))
 
 
 def run(target: str, write: Callable[[str], None] = print) -> int:

@@ -21,7 +21,8 @@ GATHER = "register specs of the whole tensors, and stream() each one gathered (S
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4_X2", "complex64": "C64",
 }  # fmt: skip
 
 
@@ -137,6 +138,9 @@ def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
         raise BasculeError(f"it is on {tensor.device}; expected a tensor on cpu or cuda", "INVALID_ARGUMENT")
     if tensor.is_neg():
         raise BasculeError("its elements are negated when they are read; send its resolve_neg()", "INVALID_ARGUMENT")
+    if tensor.is_conj():
+        raise BasculeError("its elements are conjugated when they are read; send its resolve_conj()",
+                           "INVALID_ARGUMENT")
     device = HOST if tensor.device.type == "cpu" else tensor.device.index
     return dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.data_ptr(), device
 

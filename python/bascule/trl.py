@@ -107,12 +107,13 @@ class _Weights:
         if not self._names:
             self._sender.register_model([TensorSpec(*each) for each in metadata], rename=None)
             self._names = frozenset(name for name, _, _ in metadata)
-            self._sender.wait_for_workers(self.bascule_workers or self.get_world_size(), self.bascule_timeout)
+            workers = self.bascule_workers or self.get_world_size()
+            self._sender.expect_workers(workers)
+            self._sender.wait_for_workers(workers, self.bascule_timeout)
         elif left := self._names.difference(name for name, _, _ in metadata):
             raise BasculeError(f"{len(left)} tensors of the model are missing, such as {min(left)}: a version has all; "
                                "send single tensors within weight_update()", "INVALID_ARGUMENT")
         report = self._sender.stream(named)
         if not report.complete:
-            errors = [f"{each.worker}: {each.error}" for each in report.workers if each.error is not None]
-            raise BasculeError(f"version {report.version} is not served by all workers: {'; '.join(errors)}",
+            raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}",
                                "UNAVAILABLE")

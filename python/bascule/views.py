@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from .errors import BasculeError
@@ -24,12 +24,13 @@ def view(array: Any) -> Any:
         return array
 
 
+_logger = logging.getLogger("bascule")
 writable = view  # for arrays that may be written
 
 
-def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns view() of each array, in a mapping that cannot be changed."""
-    return MappingProxyType({name: view(array) for name, array in arrays.items()})
+def views(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns view() of each array."""
+    return {name: view(array) for name, array in arrays.items()}
 
 
 def copy_into(place: Any, tensor: Any, name: str) -> None:
@@ -51,10 +52,15 @@ def copy_into(place: Any, tensor: Any, name: str) -> None:
             raise BasculeError(f"it is {source.dtype}; it was registered as {place.dtype}", "INVALID_ARGUMENT")
     if in_torch:
         place.copy_(source)
+        narrowed = place.dtype == torch.float16 != source.dtype and bool(torch.isinf(place).any())
     else:
         import numpy
 
-        numpy.copyto(place, source, casting="unsafe")
+        with numpy.errstate(over="ignore"):
+            numpy.copyto(place, source, casting="unsafe")
+        narrowed = place.dtype == numpy.float16 != source.dtype and bool(numpy.isinf(place).any())
+    if narrowed:
+        _logger.warning("tensor %s has elements that are infinite in float16, whose largest number is 65,504", name)
 
 
 def _torch_of(torch: Any, tensor: Any) -> Any:
@@ -66,7 +72,10 @@ def _torch_of(torch: Any, tensor: Any) -> Any:
         return torch.from_dlpack(tensor)
     import numpy
 
-    return torch.from_numpy(numpy.ascontiguousarray(tensor).reshape(tensor.shape))
+    try:
+        return torch.from_numpy(numpy.ascontiguousarray(tensor).reshape(tensor.shape))  # else a scalar gets a dimension
+    except TypeError as error:
+        raise BasculeError(str(error), "INVALID_ARGUMENT") from None
 
 
 def _numpy_of(tensor: Any, place: Any) -> Any:

@@ -21,24 +21,27 @@ LogLines& LogLines::instance() { return *current(); }
 
 void LogLines::renew() { current() = new LogLines; }
 
-void LogLines::add(int log, std::string_view line) {
+std::function<void(std::string_view)> LogLines::sink(int log, bool is_warning) {
+  return [=](std::string_view line) { instance().add(log, line, is_warning); };
+}
+
+void LogLines::add(int log, std::string_view line, bool is_warning) {
   const std::lock_guard lock(mutex_);
   if (lines_.size() >= kMostLines) {
     ++lost_;
     return;
   }
-  lines_.emplace_back(log, line);
+  lines_.emplace_back(log, line, is_warning);
   changed_.notify_one();
 }
 
-std::vector<std::pair<int, std::string>> LogLines::take() {
+std::vector<LogLines::Line> LogLines::take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return stopped_ || !lines_.empty(); });
-  std::vector<std::pair<int, std::string>> taken(std::make_move_iterator(lines_.begin()),
-                                                 std::make_move_iterator(lines_.end()));
+  std::vector<Line> taken(std::make_move_iterator(lines_.begin()), std::make_move_iterator(lines_.end()));
   lines_.clear();
   if (const std::size_t lost = std::exchange(lost_, 0); lost > 0)
-    taken.emplace_back(0, std::to_string(lost) + " more lines were dropped: they came too fast");
+    taken.emplace_back(0, std::to_string(lost) + " more lines were dropped: they came too fast", true);
   return taken;
 }
 

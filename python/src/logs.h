@@ -5,10 +5,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace bascule::python {
@@ -20,15 +21,18 @@ class LogLines {
 
   // Adds a line of the log with that number in python/bascule/_lifetime.py. Any thread may call it. If many lines are
   // waiting, it only counts further ones.
-  void add(int log, std::string_view line);
+  void add(int log, std::string_view line, bool is_warning);
+  // What a sender or receiver calls with the lines of that log.
+  static std::function<void(std::string_view)> sink(int log, bool is_warning);
   // Blocks until there are lines, and returns them. After stop() it returns at once, with the lines that are left.
-  std::vector<std::pair<int, std::string>> take();
+  using Line = std::tuple<int, std::string, bool>;  // the log's number, the text, whether it is a warning
+  std::vector<Line> take();
   void stop();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::pair<int, std::string>> lines_;
+  std::deque<Line> lines_;
   std::size_t lost_ = 0;
   bool stopped_ = false;
 };

@@ -1,7 +1,7 @@
 // bascule._core: the C++ library for the Python package, which wraps it. Nothing in it is public.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "errors.h"
@@ -36,8 +36,8 @@ NB_MODULE(_core, module) {
       nb::arg("gpu"), nb::arg("folder"));
   module.def(
       "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<Unlocked>(),
-      "Blocks until Bascule has logged lines; returns them with their logs' numbers. After stop_logs(), does not "
-      "block.");
+      "Blocks until Bascule has logged lines; returns each with its log's number before, and whether it is a warning "
+      "behind. After stop_logs(), does not block.");
   module.def("renew_logs", &LogLines::renew);
   module.def("stop_logs", [] { LogLines::instance().stop(); });
   module.def("interpreter_ends", &interpreter_ends,

@@ -66,7 +66,8 @@ class ReceiverHandle {
     options.ranks = ranks;
     options.device = device;
     options.stream = reinterpret_cast<Stream>(stream);
-    options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
+    options.log = LogLines::sink(log, /*is_warning=*/false);
+    options.warn = LogLines::sink(log, /*is_warning=*/true);
     options.interrupted = [this] { return is_interrupted(); };
     const Unlocked unlocked;
     receiver_.emplace(value_of(Receiver::connect(std::move(options))));

@@ -67,7 +67,8 @@ class SenderHandle {
  public:
   SenderHandle(std::string endpoint, int threads, int log) {
     SenderOptions options{.endpoint = std::move(endpoint), .threads = threads};
-    options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
+    options.log = LogLines::sink(log, /*is_warning=*/false);
+    options.warn = LogLines::sink(log, /*is_warning=*/true);
     options.interrupted = [this] { return is_interrupted(); };
     sender_.emplace(call([&] { return Sender::listen(std::move(options)); }));
   }
@@ -99,6 +100,9 @@ class SenderHandle {
   }
   void set_stream(std::uintptr_t stream) { registered().set_stream(reinterpret_cast<Stream>(stream)); }
 
+  void expect_workers(int count, std::vector<std::string> names) {
+    call([&] { return sender().expect_workers({.count = count, .names = std::move(names)}); });
+  }
   std::vector<std::string> wait_for_workers(int count, std::optional<double> timeout) {
     return call([&] { return sender().wait_for_workers(count, timeout_of(timeout)); });
   }
@@ -162,6 +166,7 @@ void bind_sender(nb::module_& module) {
       .def("register_specs", &SenderHandle::register_specs, nb::arg("tensors"), nb::arg("device"))
       .def("move", &SenderHandle::move, nb::arg("index"), nb::arg("address"), nb::arg("strides"))
       .def("set_stream", &SenderHandle::set_stream, nb::arg("stream"))
+      .def("expect_workers", &SenderHandle::expect_workers, nb::arg("count"), nb::arg("names"))
       .def("wait_for_workers", &SenderHandle::wait_for_workers, nb::arg("count"), nb::arg("timeout").none())
       .def("send", &SenderHandle::send, nb::arg("weights").none(), nb::arg("worker_ids"))
       .def("send_async", &SenderHandle::send_async, nb::arg("weights").none(), nb::arg("worker_ids"))

@@ -12,6 +12,7 @@
 #include "unlocked.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/receiver/status.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::python {
 namespace {
@@ -41,7 +42,11 @@ void bind_status(nb::module_& module) {
               "\"waiting\", \"catching up\", \"serving\", \"left out\", \"gone\" or \"poisoned\".")
       .def_ro("path", &WorkerStatus::path, "How versions reach it; empty: its scheme's usual path.")
       .def_ro("serving", &WorkerStatus::serving, "The version that it reports; 0: none of this sender's versions.")
-      .def_ro("why", &WorkerStatus::why, "Why it is poisoned; else empty.");
+      .def_ro("why", &WorkerStatus::why, "Why it is poisoned; else empty.")
+      .def("__repr__", [](const WorkerStatus& worker) {
+        return cat("<WorkerStatus ", worker.worker, ": ", worker.state, ", version ", worker.serving,
+                   worker.why.empty() ? "" : cat(", ", worker.why), ">");
+      });
   nb::class_<ObservedSlot>(module, "ObservedSlot",
                            "One slot, and whether it holds the version that the sender reports.")
       .def_prop_ro(
@@ -54,7 +59,11 @@ void bind_status(nb::module_& module) {
           "digest", [](const ObservedSlot& slot) { return hex_of(slot.says.digest); }, "In hexadecimal, or None.")
       .def_prop_ro(
           "holders", [](const ObservedSlot& slot) { return slot.says.holders; }, "Names of its lease holders.")
-      .def_prop_ro("check", &text_of, "\"verified\", or why it is not verified.");
+      .def_prop_ro("check", &text_of, "\"verified\", or why it is not verified.")
+      .def("__repr__", [](const ObservedSlot& slot) {
+        return cat("<ObservedSlot ", slot.says.index, ": ", slot.says.state, ", version ", slot.says.version, ", ",
+                   text_of(slot), ">");
+      });
   nb::class_<Observation>(module, "Observation",
                           "An endpoint's state: what its sender reports, and what its slots hold.")
       .def_ro("place", &Observation::place, "The endpoint's folder or address.")
@@ -68,7 +77,12 @@ void bind_status(nb::module_& module) {
       .def_prop_ro(
           "workers", [](const Observation& seen) { return seen.status.workers; }, "A WorkerStatus per worker.")
       .def_ro("slots", &Observation::slots, "An ObservedSlot per slot.")
-      .def_prop_ro("wrong", &Observation::wrong, "Problems, a sentence each; empty if there are none.");
+      .def_prop_ro("wrong", &Observation::wrong, "Problems, a sentence each; empty if there are none.")
+      .def("__repr__", [](const Observation& seen) {
+        return cat("<Observation of ", seen.place, ": ", seen.sender ? "a sender" : "no sender", ", version ",
+                   seen.status.version, ", ", seen.status.workers.size(), " workers",
+                   seen.wrong().empty() ? "" : cat(", ", seen.wrong().size(), " problems"), ">");
+      });
   module.def("observe", &observe_now, nb::arg("target"));
 }
 

@@ -19,6 +19,7 @@ nb::dlpack::dtype dlpack_type(DType dtype) {
   const auto of = [dtype](Code code) {
     return nb::dlpack::dtype{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
   };
+  using Type = nb::dlpack::dtype;
   switch (dtype) {
     case DType::kF64:
     case DType::kF32:
@@ -35,6 +36,11 @@ nb::dlpack::dtype dlpack_type(DType dtype) {
     case DType::kBool: return of(Code::Bool);
     case DType::kF8E4M3: return of(Code::Float8_E4M3FN);
     case DType::kF8E5M2: return of(Code::Float8_E5M2);
+    case DType::kF8E4M3Fnuz: return of(Code::Float8_E4M3FNUZ);
+    case DType::kF8E5M2Fnuz: return of(Code::Float8_E5M2FNUZ);
+    case DType::kF8E8M0: return of(Code::Float8_E8M0FNU);
+    case DType::kF4X2: return Type{static_cast<std::uint8_t>(Code::Float4_E2M1FN), 4, 2};
+    case DType::kC64: return of(Code::Complex);
   }
   return of(Code::UInt);
 }

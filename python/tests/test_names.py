@@ -11,6 +11,13 @@ from bascule import hf_names
     ("module._orig_mod.w", "w"),
     ("model.module.weight", "model.module.weight"),  # a model's own module with that name
     ("encoder.modules_list.w", "encoder.modules_list.w"),
+    ("base_model.model.model.layers.0.q_proj.base_layer.weight", "model.layers.0.q_proj.weight"),  # PEFT
+    ("module.base_model.model.lm_head.weight", "lm_head.weight"),
+    ("_orig_mod.module.base_model.model.module.w", "w"),
+    ("model.base_model.model.w", "model.base_model.model.w"),
+    ("base_model.w", "base_model.w"),
+    ("base_layer.w", "base_layer.w"),
+    ("base_model.model.base_layer.w", "base_layer.w"),
 ])
 def test_only_wrappers_prefixes_are_taken_away(name, travels):
     assert hf_names(name) == travels

@@ -90,5 +90,5 @@ def test_specs_need_weights(sender):
             bascule.Sender(sender._endpoint + "3").register_model([bascule.TensorSpec(*spec)])
     with pytest.raises(bascule.BasculeError, match="tensor 5: expected a name"):
         sender.stream([(5, numpy.zeros(1))])
-    with pytest.raises(bascule.BasculeError, match="no tensors of the type complex64"):
-        bascule.Sender(sender._endpoint + "2").register_model([bascule.TensorSpec("a", "complex64", (1,))])
+    with pytest.raises(bascule.BasculeError, match="no tensors of the type complex128"):
+        bascule.Sender(sender._endpoint + "2").register_model([bascule.TensorSpec("a", "complex128", (1,))])

@@ -96,6 +96,7 @@ struct KeepAwake {  // keeps the thread awake while bytes move, because a sleepi
 };
 struct Log {
   std::string line;
+  bool is_warning = false;  // something went wrong
 };
 
 }  // namespace action

@@ -25,7 +25,7 @@ void Admissions::note(event::ConnectionRefused& refused, FleetTurn& turn) {
   }
   refusal_due_ = turn.now + std::chrono::seconds(1);
   const std::uint64_t before = std::exchange(refusals_unsaid_, 0);
-  turn.log(cat("refused ", last_refusal_, before == 0 ? "" : cat("; and ", before, " more since the last such line")));
+  turn.warn(cat("refused ", last_refusal_, before == 0 ? "" : cat("; and ", before, " more since the last such line")));
 }
 
 void Admissions::note(event::Greeted& greeted, FleetTurn& turn) {
@@ -154,7 +154,7 @@ void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
 void Admissions::note(event::Offered& offered, FleetTurn& turn) {
   const Member* member = books_.roster.find(offered.id);
   if (member == nullptr || offered.status.ok()) return;
-  turn.log(cat("worker ", member->name(), ": ", message_of(offered.status)));
+  turn.warn(cat("worker ", member->name(), ": ", message_of(offered.status)));
   departures_.evict(offered.id, unavailable("its slot could not be offered"));
 }
 
@@ -179,7 +179,7 @@ void Admissions::hear(Member& member, const Message& message, FleetTurn& turn) {
 void Admissions::turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn) {
   last_refusal_ = std::string(message_of(why));
   turn.act(action::Close{.id = id, .why = why, .final = is_final(why)});
-  turn.log(cat("gave up a connection: ", message_of(why)));
+  turn.warn(cat("gave up a connection: ", message_of(why)));
 }
 
 void Admissions::refuse(Member& member, const absl::Status& why) {

@@ -8,6 +8,7 @@ namespace bascule::inline v0 {
 Books::Books(FleetRules given)
     : rules(std::move(given)),
       roster(rules.epoch),
+      attendance(rules.expected),
       versions(rules.published, rules.used),
       slots(endpoint, rules.epoch, rules.fresh_slots, [this](Holder holder) {
         return versions.is_delivery(holder) ? "a delivery that has not ended" : roster.name_of(holder);

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <bascule/sender/expected_workers.h>
 #include <bascule/sender/fleet/actions.h>
+#include <bascule/sender/fleet/attendance.h>
 #include <bascule/sender/fleet/roster.h>
 #include <bascule/sender/fleet/slot_allocator.h>
 #include <bascule/sender/fleet/versions.h>
@@ -19,6 +21,7 @@ namespace bascule::inline v0 {
 struct FleetRules {
   Endpoint endpoint;                // for its options
   std::string compatibility_key{};  // empty: none
+  ExpectedWorkers expected{};
   Epoch epoch = 0;
   Version published = 0;                                       // the last version of earlier runs
   Version used = 0;                                            // the highest number known to be used
@@ -32,7 +35,8 @@ struct FleetTurn : Turn<Action> {
   std::set<Ticket> going_on{};  // versions that may take their next step
   bool writer_waits = false;    // a slot may have become free, or a reader may have yielded
 
-  void log(std::string line) { act(action::Log{std::move(line)}); }
+  void log(std::string line) { act(action::Log{.line = std::move(line)}); }
+  void warn(std::string line) { act(action::Log{.line = std::move(line), .is_warning = true}); }
 };
 
 struct Books {
@@ -54,6 +58,7 @@ struct Books {
   const FleetRules rules;
   const Endpoint& endpoint = rules.endpoint;
   Roster roster;
+  Attendance attendance;
   Versions versions;
   SlotAllocator slots;
   std::optional<Layout> layout{};

@@ -31,6 +31,12 @@ void Departures::evict(WorkerId id, const absl::Status& why) {
   waiting_.push_back({.id = id, .why = annotate(why, cat("worker ", member->name())), .final = false});
 }
 
+void Departures::said_goodbye(WorkerId id, std::string_view why) {
+  const std::size_t before = waiting_.size();
+  evict(id, unavailable("said goodbye", why.empty() ? "" : ": ", why));
+  if (waiting_.size() > before) waiting_.back().intended = why.empty();
+}
+
 void Departures::refuse(Member& member, const absl::Status& why, bool final) {
   member.departing = true;
   waiting_.push_back({.id = member.id, .why = why, .final = final});
@@ -58,7 +64,9 @@ void Departures::let_leave(FleetTurn& turn) {
 void Departures::leave(const Departure& departure, FleetTurn& turn) {
   const Member member = books_.roster.remove(departure.id);
   turn.act(action::Close{.id = member.id, .why = departure.why, .final = departure.final});
-  turn.log(cat("gave up ", member.name(), ": ", message_of(departure.why)));
+  const std::string line = cat("gave up ", member.name(), ": ", message_of(departure.why));
+  departure.intended ? turn.log(line) : turn.warn(line);
+  if (member.state() != Member::State::kParked) books_.attendance.left(member.name(), departure.why);
 
   // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe: they end with its
   // connection.

@@ -22,6 +22,8 @@ class Departures {
 
   // Does nothing for a member that is already departing or gone.
   void evict(WorkerId id, const absl::Status& why);
+  // It said goodbye. Without a reason it leaves as intended, and the log's line about it is no warning.
+  void said_goodbye(WorkerId id, std::string_view why);
   // Ends a member that was not welcomed. With `final`, the worker is told that trying again is useless.
   void refuse(Member& member, const absl::Status& why, bool final);
   // Evicts the member, and records it as poisoned until it serves again. `final` means that it has lost its device.
@@ -35,6 +37,7 @@ class Departures {
     WorkerId id = 0;
     absl::Status why;
     bool final = false;
+    bool intended = false;
   };
   void leave(const Departure& departure, FleetTurn& turn);
   void drop_lease(const Member& member, const InFlightVersion& version);

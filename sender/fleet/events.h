@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include <bascule/sender/expected_workers.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/slot_ring.h>
@@ -67,6 +68,9 @@ struct TakeWanted {  // a slot to write, for a version to these workers and grou
   std::vector<std::string> workers;
 };
 struct TakeGivenUp {};
+struct WorkersExpected {  // starting with the next report
+  ExpectedWorkers workers;
+};
 struct SlotReplaced {  // the granted slot cannot be written after all
   Grant grant;
 };
@@ -130,11 +134,11 @@ struct Tick {};  // the time of action::WakeAt has come
 
 }  // namespace event
 
-using Event =
-    std::variant<event::Greeted, event::Heard, event::HungUp, event::GivenUp, event::HolderGone,
-                 event::LayoutRegistered, event::SlotsOpened, event::TakeWanted, event::TakeGivenUp,
-                 event::SlotReplaced, event::GivenBack, event::Announced, event::SlotSealed, event::Abandoned,
-                 event::Admitted, event::Offered, event::Delivered, event::Published, event::Persisted,
-                 event::LoanEnded, event::AllRead, event::ConnectionRefused, event::EndpointMissing, event::Tick>;
+using Event = std::variant<event::Greeted, event::Heard, event::HungUp, event::GivenUp, event::HolderGone,
+                           event::LayoutRegistered, event::SlotsOpened, event::TakeWanted, event::TakeGivenUp,
+                           event::WorkersExpected, event::SlotReplaced, event::GivenBack, event::Announced,
+                           event::SlotSealed, event::Abandoned, event::Admitted, event::Offered, event::Delivered,
+                           event::Published, event::Persisted, event::LoanEnded, event::AllRead,
+                           event::ConnectionRefused, event::EndpointMissing, event::Tick>;
 
 }  // namespace bascule::inline v0

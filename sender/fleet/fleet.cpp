@@ -71,7 +71,11 @@ std::vector<std::vector<std::string>> Fleet::fused_requests() const {
 
 void Fleet::note(event::EndpointMissing& missing, FleetTurn& turn) {
   missing_ = std::move(missing.what);
-  turn.log(missing_);
+  turn.warn(missing_);
+}
+
+void Fleet::note(event::WorkersExpected& expected, FleetTurn&) {
+  books_.attendance.expect(std::move(expected.workers));
 }
 
 // ---- deadlines ----

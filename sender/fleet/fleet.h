@@ -75,6 +75,7 @@ class Fleet {
   void judge(FleetTurn& turn);
 
   void note(event::EndpointMissing& missing, FleetTurn& turn);
+  void note(event::WorkersExpected& expected, FleetTurn& turn);
   template <typename Which>
   void hand_out(Which& event, FleetTurn& turn);
   void work(FleetTurn& turn);  // handles consequences until none is left

@@ -14,7 +14,7 @@ void Fleet::note(event::Heard& heard, FleetTurn& turn) {
   if (std::holds_alternative<Hello>(message)) return departures_.evict(member->id, invalid_argument("greeted twice"));
   if (const auto* bye = std::get_if<Bye>(&message)) {
     if (!bye->why.empty()) admissions_.refused(cat("worker ", member->name(), ": ", bye->why));
-    return departures_.evict(member->id, unavailable("said goodbye", bye->why.empty() ? "" : ": ", bye->why));
+    return departures_.said_goodbye(member->id, bye->why);
   }
   if (const auto* poisoned = std::get_if<Poisoned>(&message))
     return departures_.poison(*member, poisoned->why, poisoned->final);

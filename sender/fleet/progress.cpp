@@ -132,6 +132,7 @@ void Progress::decided(InFlightVersion& version, const absl::Status& status, Fle
 
 void Progress::settle(const InFlightVersion& sent, FleetTurn& turn) {
   SendReport report = report_of(sent);
+  books_.attendance.complete(report, sent.names, books_.roster);
   books_.warnings.clear();
   // With commit=each: workers that will not flip release it, and then catch up.
   expect_release(sent, sent.round.failed());
@@ -169,7 +170,7 @@ void Progress::finish_abort(const InFlightVersion& sent, FleetTurn& turn) {
   if (sent.written || sent.moving) return;
   turn.act(action::KeepAwake{false});
   books_.slots.abort(sent.publication().slot, sent.torn);
-  turn.log(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
+  turn.warn(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
   end(sent, sent.round.why_aborted(), turn);
 }
 

@@ -44,10 +44,12 @@ absl::Status Roster::check_name(const Hello& hello) const {
     return absl::AlreadyExistsError(
         cat("worker ", hello.worker, ": a group and a worker have the same name", is(other), "; rename one of them"));
   };
-  if (const auto other = names_.find(hello.worker); other != names_.end())
-    return absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", find(other->second)->hello.pid,
-                                        " on ", find(other->second)->hello.host,
-                                        ") is connected; give each worker its own name"));
+  if (const Member* const other = named(hello.worker)) {
+    const bool same = hello.pid != 0 && other->hello.pid == hello.pid && other->hello.host == hello.host;
+    return absl::AlreadyExistsError(cat(
+        "another worker named ", hello.worker, " (pid ", other->hello.pid, " on ", other->hello.host, ") is connected",
+        same ? " from the same process; close that one first, or" : ";", " give each worker its own name"));
+  }
   if (const auto group = groups_.find(hello.worker); group != groups_.end())
     return named_as_a_group(*find(*group->second.begin()));
   if (hello.group.empty()) return absl::OkStatus();
@@ -119,10 +121,12 @@ const Member* Roster::find(WorkerId id) const {
 
 Member* Roster::find(WorkerId id) { return const_cast<Member*>(std::as_const(*this).find(id)); }
 
-Member* Roster::named(const std::string& name) {
+const Member* Roster::named(const std::string& name) const {
   const auto found = names_.find(name);
   return found == names_.end() ? nullptr : find(found->second);
 }
+
+Member* Roster::named(const std::string& name) { return const_cast<Member*>(std::as_const(*this).named(name)); }
 
 Member* Roster::welcomed(Holder holder) {
   for (auto at = holders_.lower_bound({holder, 0}); at != holders_.end() && at->first == holder; ++at)
@@ -132,6 +136,13 @@ Member* Roster::welcomed(Holder holder) {
 
 std::vector<Member*> Roster::group(const std::string& name) {
   std::vector<Member*> ranks;
+  if (const auto found = groups_.find(name); found != groups_.end())
+    for (const WorkerId id : found->second) ranks.push_back(find(id));
+  return ranks;
+}
+
+std::vector<const Member*> Roster::group(const std::string& name) const {
+  std::vector<const Member*> ranks;
   if (const auto found = groups_.find(name); found != groups_.end())
     for (const WorkerId id : found->second) ranks.push_back(find(id));
   return ranks;

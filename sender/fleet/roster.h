@@ -77,8 +77,10 @@ class Roster {
   Member* find(WorkerId id);
   const Member* find(WorkerId id) const;
   Member* named(const std::string& name);
+  const Member* named(const std::string& name) const;
   Member* welcomed(Holder holder);
   std::vector<Member*> group(const std::string& name);
+  std::vector<const Member*> group(const std::string& name) const;
   std::vector<Member*> ranks_of(Member& member);  // its group's ranks that have greeted; without a group, itself
   // Whether `version` is above all versions of another epoch that the worker and the other ranks of its group have. It
   // may be lower if sender.lock was lost, since this sender then did not know those numbers.

@@ -106,10 +106,11 @@ TEST_F(EndpointLockTest, RefusesASecondSenderAndNamesTheFirst) {
   const auto first = take();
   ASSERT_THAT(first, IsOk());
   const std::string before = content();
-  EXPECT_THAT(take(),
-              StatusIs(StatusCode::kAlreadyExists,
-                       AllOf(HasSubstr(cat("another sender, pid ", ::getpid(), ", holds ", folder_.path().string())),
-                             HasSubstr("stop it, or choose another endpoint"))));
+  EXPECT_THAT(
+      take(),
+      StatusIs(StatusCode::kAlreadyExists,
+               AllOf(HasSubstr(cat("this process, pid ", ::getpid(), ", has a sender at ", folder_.path().string())),
+                     HasSubstr("close that one first, or choose another endpoint"))));
   EXPECT_EQ(content(), before);
 }
 

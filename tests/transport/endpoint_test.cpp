@@ -171,10 +171,10 @@ TEST(Endpoint, ListensBesideAFolder) {
   EXPECT_THAT(refusal("auto://node1:80?listen=node2:80"), HasSubstr("this one is at node1:80 alone"));
 }
 
-TEST(Endpoint, RefusesAFolderTooLongForASocket) {
-  const std::string longest = "/" + std::string(107 - std::string("//control.sock").size(), 'x');
-  EXPECT_EQ(parsed("shm://" + longest).control_socket().native().size(), 107U);
-  EXPECT_THAT(refusal("shm://" + longest + "y"), AllOf(HasSubstr("108 bytes"), HasSubstr("limit is 107")));
+TEST(Endpoint, RefusesAFolderWhoseFilesWouldHaveTooLongPaths) {
+  const std::string longest = "/" + std::string(3839, 'x');
+  EXPECT_EQ(parsed("shm://" + longest).folder, longest);
+  EXPECT_THAT(refusal("shm://" + longest + "y"), AllOf(HasSubstr("3841 bytes"), HasSubstr("limit is 3840")));
 }
 
 TEST(Endpoint, LeavesTheOptionsThatAreNotCommonToTheScheme) {

@@ -75,6 +75,7 @@ TEST(LayoutFromPlacements, RefusesAnAliasOfNothing) {
   expect_refused([](auto&, auto& aliases, auto&) { aliases[0].tensor = 2; }, "alias c stands for no tensor");
   expect_refused([](auto&, auto& aliases, auto&) { aliases[0].name.clear(); }, "empty name");
   expect_refused([](auto&, auto& aliases, auto&) { aliases[0].name = "\x80"; }, "not UTF-8");
+  expect_refused([](auto&, auto& aliases, auto&) { aliases[0].name = "__metadata__"; }, "safetensors keeps for itself");
   expect_refused([](auto&, auto& aliases, auto&) { aliases[0].name = "b"; }, "tensor b stands twice");
   expect_refused([](auto&, auto& aliases, auto&) { aliases.push_back(aliases[0]); }, "tensor c stands twice");
 }

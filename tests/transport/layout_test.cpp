@@ -23,11 +23,21 @@ std::vector<TensorSpec> random_specs(std::mt19937_64& random) {
   const std::size_t count = 1 + random() % 40;
   for (std::size_t i = 0; i < count; ++i) {
     TensorSpec spec{.name = cat("t", i), .dtype = static_cast<DType>(random() % kDTypes.size()), .shape = {}};
-    for (std::size_t rank = random() % 4; rank > 0; --rank)
+    const std::size_t least = spec.dtype == DType::kF4X2 ? 1 : 0;  // pairs lie along a dimension
+    for (std::size_t rank = least + random() % 4; rank > 0; --rank)
       spec.shape.push_back(static_cast<std::int64_t>(random() % 3 == 0 ? 64 : random() % 9));
     specs.push_back(std::move(spec));
   }
   return specs;
+}
+
+TEST(Layout, RefusesWhatSafetensorsCannotHave) {
+  EXPECT_THAT(Layout::arrange({{"__metadata__", DType::kF32, {3}}}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("which safetensors keeps for itself")));
+  EXPECT_THAT(Layout::arrange({{"w", DType::kF32, {3}}}, {{"__metadata__", "w"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("which safetensors keeps for itself")));
+  EXPECT_THAT(Layout::arrange({{"w", DType::kF4X2, {}}}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w F4_X2 [] has no dimension")));
 }
 
 TEST(Layout, LeavesNoGapAndKeepsEachTensorOnItsElement) {

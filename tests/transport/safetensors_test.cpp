@@ -36,6 +36,19 @@ TEST(SafetensorsHeader, PadsTheHeaderSoThatDataBeginsOnAPage) {
   EXPECT_TRUE(parse(*prefix + "abc").ok());
 }
 
+TEST(SafetensorsHeader, CountsHalfBytesOneByOne) {
+  const std::vector<TensorSpec> specs = {{"a", DType::kF4X2, {3, 2}}, {"b", DType::kF8E8M0, {2}}};
+  const auto prefix = safetensors_prefix(specs, {}, 8);
+  ASSERT_TRUE(prefix.ok());
+  EXPECT_THAT(*prefix, testing::HasSubstr(R"("a":{"dtype":"F4","shape":[3,4],"data_offsets":[0,6]})"));
+  EXPECT_THAT(*prefix, testing::HasSubstr(R"("b":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[6,8]})"));
+  const std::string file = *prefix + std::string(8, '\0');
+  const auto header = parse_safetensors(std::as_bytes(std::span(file)), "file");
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->entries[0].spec.dtype, DType::kF4X2);
+  EXPECT_THAT(header->entries[0].spec.shape, testing::ElementsAre(3, 2));
+}
+
 TEST(SafetensorsHeader, RefusesLengthsBeyondTheFile) {
   expect_refused("", "0 bytes are too few");
   expect_refused("1234567", "7 bytes are too few");
@@ -68,7 +81,10 @@ TEST(SafetensorsHeader, RefusesTensorsThatAreNone) {
   };
   EXPECT_TRUE(parse(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})")).ok());
   expect_refused(one("7"), "tensor 'a': expected an object, found number");
-  expect_refused(one(R"({"dtype":"F4","shape":[1],"data_offsets":[0,4]})"), "dtype F4 is not known here");
+  expect_refused(one(R"({"dtype":"F6_E2M3","shape":[1],"data_offsets":[0,4]})"), "dtype F6_E2M3 is not known here");
+  expect_refused(one(R"({"dtype":"F4_X2","shape":[4],"data_offsets":[0,4]})"), "dtype F4_X2 is not known here");
+  expect_refused(one(R"({"dtype":"F4","shape":[7],"data_offsets":[0,4]})"), "a last dimension of even size");
+  expect_refused(one(R"({"dtype":"F4","shape":[],"data_offsets":[0,4]})"), "a last dimension of even size");
   expect_refused(one(R"({"dtype":1,"shape":[1],"data_offsets":[0,4]})"), "'dtype' must be a string");
   expect_refused(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), "'shape' must be a list of sizes");
   expect_refused(one(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})"), "'shape' must be a list of sizes");

@@ -36,6 +36,11 @@ inline absl::StatusOr<DType> dtype_of(at::ScalarType type) {
     case at::kBool: return DType::kBool;
     case at::kFloat8_e4m3fn: return DType::kF8E4M3;
     case at::kFloat8_e5m2: return DType::kF8E5M2;
+    case at::kFloat8_e4m3fnuz: return DType::kF8E4M3Fnuz;
+    case at::kFloat8_e5m2fnuz: return DType::kF8E5M2Fnuz;
+    case at::kFloat8_e8m0fnu: return DType::kF8E8M0;
+    case at::kFloat4_e2m1fn_x2: return DType::kF4X2;
+    case at::kComplexFloat: return DType::kC64;
     default: return invalid_argument("LibTorch's type ", c10::toString(type), " cannot be sent");
   }
 }
@@ -57,6 +62,11 @@ inline at::ScalarType scalar_type_of(DType dtype) {
     case DType::kBool: return at::kBool;
     case DType::kF8E4M3: return at::kFloat8_e4m3fn;
     case DType::kF8E5M2: return at::kFloat8_e5m2;
+    case DType::kF8E4M3Fnuz: return at::kFloat8_e4m3fnuz;
+    case DType::kF8E5M2Fnuz: return at::kFloat8_e5m2fnuz;
+    case DType::kF8E8M0: return at::kFloat8_e8m0fnu;
+    case DType::kF4X2: return at::kFloat4_e2m1fn_x2;
+    case DType::kC64: return at::kComplexFloat;
   }
   return at::kByte;
 }
@@ -89,6 +99,10 @@ class TensorList final : public TensorSource {
       if (!(tensor.is_cpu() || tensor.is_cuda()) || tensor.layout() != at::kStrided)
         return invalid_argument("tensor ", name, " lies on ", tensor.device().str(),
                                 " or is not strided; expected a strided tensor in host memory or on a GPU");
+      if (tensor.is_neg() || tensor.is_conj())
+        return invalid_argument("tensor ", name,
+                                " is negated or conjugated only when it is read; give its resolve_neg() "
+                                "or resolve_conj()");
       if (tensor.is_cuda()) device_ = tensor.device();
       const absl::StatusOr<DType> dtype = dtype_of(tensor.scalar_type());
       if (!dtype.ok()) return annotate(dtype.status(), cat("tensor ", name));

@@ -15,10 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_open(const fs::path& process, const struct stat& file) {
+bool has_open(const fs::path& process, const struct stat& file, const std::string& except = {}) {
   std::error_code gone;
   for (fs::directory_iterator at(process / "fd", gone), end; !gone && at != end; at.increment(gone)) {
     struct stat open {};
+    if (at->path().filename() == except) continue;
     if (::stat(at->path().c_str(), &open) == 0 && open.st_dev == file.st_dev && open.st_ino == file.st_ino) return true;
   }
   return false;
@@ -41,6 +42,11 @@ std::vector<Process> others_with_open(int fd) {
   }
   std::ranges::sort(found, {}, &Process::pid);
   return found;
+}
+
+bool opened_twice_here(int fd) {
+  struct stat file {};
+  return ::fstat(fd, &file) == 0 && has_open("/proc/self", file, std::to_string(fd));
 }
 
 }  // namespace bascule::inline v0

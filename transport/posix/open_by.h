@@ -16,4 +16,7 @@ struct Process {
 // Returns the other processes that have the file of `fd` open, under any name, by rising pid. Reads all of /proc.
 std::vector<Process> others_with_open(int fd);
 
+// Whether this process has the file of `fd` open also under another descriptor.
+bool opened_twice_here(int fd);
+
 }  // namespace bascule::inline v0

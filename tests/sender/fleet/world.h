@@ -72,7 +72,7 @@ class FleetWorld {
   std::vector<SlotId> dropped;
   std::optional<Version> may_write;
   std::optional<Clock::time_point> wakes_at;
-  std::vector<std::string> log;
+  std::vector<std::string> log, warnings;          // log: all lines
   int failing_admissions = 0, failing_offers = 0;  // how many of the next ones fail
   bool delivers_at_once = true;
   // Messages that wait in sockets until they are read, each with its sender.
@@ -100,7 +100,10 @@ class FleetWorld {
   void do_it(action::NumberAbove& number) { numbers_ = std::max(numbers_, number.version); }
   void do_it(action::WakeAt& wake) { wakes_at = wake.at; }
   void do_it(action::KeepAwake&) {}
-  void do_it(action::Log& line) { log.push_back(line.line); }
+  void do_it(action::Log& line) {
+    log.push_back(line.line);
+    if (line.is_warning) warnings.push_back(line.line);
+  }
 
   static FleetRules rules(std::string_view options, Scheme scheme);
   std::deque<Action> actions_;

@@ -1,0 +1,80 @@
+"""Checks arguments of the wrong type before the extension gets them, whose own text names no argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index
+from os import PathLike
+from typing import Any
+
+from .errors import BasculeError
+
+
+def _wrong(what: str, expected: str, value: Any, hint: str = "") -> BasculeError:
+    return BasculeError(f"{what}: expected {expected}, found {value!r:.200}{hint}", "INVALID_ARGUMENT")
+
+
+def text(what: str, value: Any) -> str:
+    """`value`, if it is a str that can be encoded."""
+    if not isinstance(value, str):
+        raise _wrong(what, "a str", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BasculeError(f"{what}: {value!a} is not valid Unicode: {error.reason}", "INVALID_ARGUMENT") from None
+    return value
+
+
+def url(what: str, value: Any) -> str:
+    """An endpoint's URL."""
+    if isinstance(value, PathLike):
+        raise _wrong(what, "a URL", value, f'; for a folder, write f"shm://{{path}}", with its absolute path')
+    if not isinstance(value, str):
+        raise _wrong(what, 'a URL such as "shm:///run/user/1000/grpo"', value)
+    return text(what, value)
+
+
+def names(what: str, value: Any) -> list[str]:
+    """A list of names, also from a single name."""
+    if isinstance(value, str):
+        return [text(what, value)]
+    if not isinstance(value, Iterable):
+        raise _wrong(what, "names", value)
+    return [text(what, each) for each in value]
+
+
+def whole(what: str, value: Any, least: int = 0, most: int = 2**31 - 1) -> int:
+    """An integer of any library within these limits."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise _wrong(what, "a whole number", value) from None
+    if not least <= number <= most:
+        raise BasculeError(f"{what}: expected {least} or more{f', at most {most}' if number > most else ''}, found "
+                           f"{number}", "INVALID_ARGUMENT")
+    return number
+
+
+def seconds(what: str, value: Any) -> float:
+    """A number of seconds, 0 or more; also math.inf."""
+    try:
+        number = float(value) if not isinstance(value, str) else float("nan")
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not number >= 0:
+        raise _wrong(what, "seconds, 0 or more", value)
+    return number
+
+
+def expected_workers(value: Any) -> tuple[int, list[str]]:
+    """A number of workers, and the names of those that must be among them."""
+    try:
+        return whole("expect_workers", index(value)), []
+    except TypeError:
+        pass
+    if not isinstance(value, Iterable):
+        raise _wrong("expect_workers", "a number of workers, or their names", value)
+    expected = names("expect_workers", value)
+    if "" in expected:
+        raise BasculeError("expect_workers: a name is empty", "INVALID_ARGUMENT")
+    return 0, expected
