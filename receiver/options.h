@@ -49,7 +49,8 @@ struct ReceiverOptions {
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // threads that copy at the flip (apply=commit), the engine's own included; 0: one per core
-  // Called when commit() has work, to wake an idle engine. It must return at once and not call the receiver.
+  // Called when commit() has work, to wake an idle engine; for a version that came between take() and finish(), after
+  // finish(). It must return at once and not call the receiver.
   std::function<void()> on_pending{};
   std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
   // Called with each control message except heartbeats, as "to sender: ready" before it is sent and "from sender:
