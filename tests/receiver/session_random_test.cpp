@@ -13,7 +13,7 @@
 namespace bascule::test {
 namespace {
 
-constexpr std::uint64_t kRuns = 300 / kSlowdown;
+constexpr std::uint64_t kRuns = 200 / kSlowdown;
 constexpr int kSteps = 80;
 constexpr int kFailures = 3;  // that are reported
 constexpr int kAtOnce = 16;   // worlds: they mostly wait for one another's threads

@@ -66,7 +66,10 @@ Receiver SessionWorld::make_receiver() {
 
 SessionWorld::~SessionWorld() = default;
 
-void SessionWorld::note(std::string_view step) { trace_.append("  ").append(step).append("\n"); }
+void SessionWorld::note(std::string_view step) {
+  const double passed = 1e3 * seconds_between(began_, Clock::now());
+  trace_.append(cat("  ", static_cast<std::int64_t>(passed), " ms  ", step, "\n"));
+}
 
 void SessionWorld::fail(std::string_view what) {
   if (wrong_.empty()) wrong_ = what;
@@ -359,7 +362,11 @@ void SessionWorld::settle() {
   }
   expect_idle("nothing is prepared");
   if (!wrong_.empty()) return;
-  if (!is_served()) return fail(cat("version ", last_version_, " is not served; the engine has ", engine_->version()));
+  if (!is_served()) {
+    note(cat("decided ", decided_, ", ", leases_.size(), " leases, chosen ", chosen(), ", said ", said_, ", read ",
+             read_.load(), engine_->loading() ? ", loading" : ""));
+    return fail(cat("version ", last_version_, " is not served; the engine has ", engine_->version()));
+  }
   if (leases_.size() != leases_left) return fail(cat(leases_.size(), " leases are left"));
   if (!apply_ && engine_->reads() != SlotId{epoch_, leases_.begin()->first})
     return fail("the lease that is left is not the served slot's");

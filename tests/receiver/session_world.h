@@ -79,6 +79,7 @@ class SessionWorld {
   std::optional<std::uint32_t> free_slot();
   void stamp(std::uint32_t slot, Version version, std::size_t tensors);
 
+  const Clock::time_point began_ = Clock::now();
   std::mt19937_64 random_;
   const std::uint32_t slots_;
   const bool follows_, uses_descriptor_;
