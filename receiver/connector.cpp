@@ -10,7 +10,6 @@
 
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
-#include <bascule/transport/posix/socket_path.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 

@@ -13,7 +13,28 @@ constexpr absl::Duration kInterruptible = absl::Milliseconds(50);
 }  // namespace
 
 void FlipGate::set_pending() {
-  pending_.store(decided_.has_value() || yielded_ || poisoned_, std::memory_order_release);
+  const bool pending = !loading_ && (decided_.has_value() || yielded_ || poisoned_);
+  if (!pending) pending_.store(false, std::memory_order_release);
+  bell_.set(pending || !begun_);  // while pending() returns true, the descriptor is readable
+  if (pending) pending_.store(true, std::memory_order_release);
+}
+
+absl::StatusOr<int> FlipGate::descriptor() {
+  const std::lock_guard lock(mutex_);
+  set_pending();
+  return bell_.descriptor();
+}
+
+void FlipGate::begin() {
+  const std::lock_guard lock(mutex_);
+  begun_ = true;
+  set_pending();
+}
+
+void FlipGate::set_loading(bool loading) {
+  const std::lock_guard lock(mutex_);
+  loading_ = loading;
+  set_pending();
 }
 
 std::optional<LocalVersion> FlipGate::decide(LocalVersion local) {
@@ -26,10 +47,11 @@ std::optional<LocalVersion> FlipGate::decide(LocalVersion local) {
   return skipped;
 }
 
-void FlipGate::ask_to_yield(std::function<void()> yielded) {
+void FlipGate::ask_to_yield(SlotId slot, std::function<void()> yielded) {
   const std::lock_guard lock(mutex_);
   if (lost_) return;
   yielded_ = std::move(yielded);
+  asked_for_ = slot;
   set_pending();
 }
 
@@ -41,10 +63,22 @@ void FlipGate::resume() {
   changed_.notify_all();
 }
 
+std::optional<LocalVersion> FlipGate::spoil() {
+  const std::lock_guard lock(mutex_);
+  std::optional<LocalVersion> spoiled;
+  if (decided_ && decided_->lease == asked_for_) spoiled = std::exchange(decided_, std::nullopt);
+  poisoned_ = true;
+  yielded_ = nullptr;
+  waiting_ = false;
+  set_pending();
+  changed_.notify_all();
+  return spoiled;
+}
+
+// A yield that is requested and not done stays requested: the sender still waits for it.
 void FlipGate::poison() {
   const std::lock_guard lock(mutex_);
   poisoned_ = true;
-  yielded_ = nullptr;
   waiting_ = false;
   set_pending();
   changed_.notify_all();
@@ -54,6 +88,7 @@ void FlipGate::lose() {
   {
     const std::lock_guard lock(mutex_);
     lost_ = true;
+    yielded_ = nullptr;
   }
   poison();
 }
@@ -63,14 +98,17 @@ bool FlipGate::poisoned() const {
   return poisoned_;
 }
 
-std::optional<LocalVersion> FlipGate::take() {
+std::optional<LocalVersion> FlipGate::take(Deadline deadline, bool& late) {
+  late = false;
   std::unique_lock lock(mutex_);
   if (const std::function<void()> yielded = std::exchange(yielded_, nullptr)) {
     waiting_ = true;
     lock.unlock();
     yielded();
     lock.lock();
-    changed_.wait(lock, [this] { return !waiting_; });  // bounded: the I/O thread gives up a silent sender
+    late = !changed_.wait_until(lock, deadline.at(), [this] { return !waiting_; });
+    waiting_ = false;
+    if (late) return std::nullopt;
   }
   if (lost_) return std::nullopt;
   std::optional<LocalVersion> taken = std::exchange(decided_, std::nullopt);

@@ -41,18 +41,27 @@ const LocalVersion* LeaseTracker::against(Epoch epoch, std::optional<Version> ve
 }
 
 bool LeaseTracker::prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots) {
-  const LocalVersion* const served = serving();
+  const LocalVersion* const before = takes_ == Takes::kInPlace ? written_over_by(publication) : nullptr;
   incoming_ = Incoming{.publication = publication,
-                       .single_copy = takes_ == Takes::kInPlace && served != nullptr &&
-                                      served->slot == publication.slot && served->version != publication.version};
+                       .single_copy = before != nullptr,
+                       .device = before != nullptr ? before->device : kHost};
   const bool others = slots != slots_;
   slots_ = std::move(slots);
   begun_[publication.slot] = lease;
   return others;
 }
 
+const LocalVersion* LeaseTracker::written_over_by(const Publication& publication) const {
+  for (const State state : {State::kServing, State::kTaken, State::kDecided})
+    for (const Entry& entry : entries_)
+      if (entry.state == state && entry.local.source() == publication.slot &&
+          entry.local.version != publication.version)
+        return &entry.local;
+  return nullptr;
+}
+
 // A set of tensors is free once the engine has flipped to the version that was last copied to it. A late copy at a flip
-// still holds a slot; another would hold a second one.
+// still holds a slot; another would hold a second one. A single copy is free once the flip has copied what it holds.
 bool LeaseTracker::has_room() const {
   const auto is = [this](std::initializer_list<State> states) {
     return std::ranges::any_of(
@@ -60,16 +69,21 @@ bool LeaseTracker::has_room() const {
   };
   switch (takes_) {
     case Takes::kInPlace: return true;
-    case Takes::kCopyAtFlip: return !is({State::kDraining});
+    case Takes::kCopyAtFlip:
+      return !is({State::kDraining}) && (!incoming_ || written_over_by(incoming_->publication) == nullptr);
     case Takes::kCopyAhead: return !is({State::kOffered, State::kDecided, State::kTaken});
   }
   return true;
 }
 
-std::vector<Version> LeaseTracker::offered() const {
+std::vector<Version> LeaseTracker::giving_way() const {
   std::vector<Version> versions;
-  for (const Entry& entry : entries_)
-    if (entry.state == State::kOffered) versions.push_back(entry.local.version);
+  for (const Entry& entry : entries_) {
+    if (entry.state != State::kOffered || !incoming_) continue;
+    const Publication& publication = incoming_->publication;
+    const bool written_over = entry.local.source() == publication.slot && entry.local.version != publication.version;
+    if (takes_ == Takes::kCopyAhead || written_over) versions.push_back(entry.local.version);
+  }
   return versions;
 }
 
@@ -110,6 +124,13 @@ std::optional<LeaseTracker::Departing> LeaseTracker::decide(LocalVersion local, 
   }
   entries_.push_back({.state = State::kDecided, .local = std::move(local)});
   return skipped ? leave(*std::move(skipped)) : std::nullopt;
+}
+
+std::optional<LeaseTracker::Departing> LeaseTracker::spoil(std::optional<LocalVersion> spoiled) {
+  const auto entry = std::ranges::find(entries_, State::kDecided, &Entry::state);
+  if (lost_ || !spoiled || entry == entries_.end()) return std::nullopt;
+  entries_.erase(entry);
+  return leave(*std::move(spoiled));
 }
 
 std::optional<LeaseTracker::Departing> LeaseTracker::drop() {

@@ -10,6 +10,7 @@
 //   decided        decided, or found                       the engine flips to it                        serving
 //                                                          another is decided before the engine has it   departing
 //                                                          another is decided, and the engine has it     taken
+//                                                          its slot may have been written (slots=1)      departing
 //   taken          the engine has it, as above             the engine flips to it                        serving
 //                                                          the flip fails                                departing
 //   serving        the engine has flipped to it            the engine flips to another                   departing
@@ -49,7 +50,8 @@ class LeaseTracker {
   // A version in flight to this worker.
   struct Incoming {
     Publication publication;
-    bool single_copy = false;  // the engine reads the same slot, so it must yield
+    bool single_copy = false;  // the engine reads the slot, or will read it, so it must yield
+    int device = kHost;        // where the engine reads that slot
     bool ready = false;        // room was made, or the engine was asked to yield
     bool receiving = false;    // the scheme's receive() has not returned
     bool sealed = false;
@@ -93,8 +95,9 @@ class LeaseTracker {
   bool prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots);
   Incoming* incoming() { return incoming_ ? &*incoming_ : nullptr; }
   const Incoming* incoming() const { return incoming_ ? &*incoming_ : nullptr; }
-  bool has_room() const;                 // whether the incoming version has a set of tensors to copy to
-  std::vector<Version> offered() const;  // the versions at the gate
+  bool has_room() const;  // whether the incoming version has a set of tensors to copy to
+  // The offered versions that give way to the incoming one: it needs their set of tensors, or is written over them.
+  std::vector<Version> giving_way() const;
   // `local` goes to the gate. If a version with its number was offered before, `replaces` tells whether that older one
   // was still at the gate; if not, the engine has it.
   std::optional<Departing> offer(LocalVersion local, bool replaces);
@@ -105,6 +108,8 @@ class LeaseTracker {
   bool offers(Version version) const;
   // Call it when `local` is decided; `skipped` was at the gate, and the engine did not take it.
   std::optional<Departing> decide(LocalVersion local, std::optional<LocalVersion> skipped);
+  // `spoiled`, if any, was decided and is no longer at the gate: its slot may have been written.
+  std::optional<Departing> spoil(std::optional<LocalVersion> spoiled);
   // The incoming version will not be served. Returns nullopt if there is none.
   std::optional<Departing> drop();
   // The served version is in doubt: a single copy that the sender may have written, or a version that the engine still
@@ -150,6 +155,8 @@ class LeaseTracker {
     std::uint64_t connection = 0;  // the connection over which the sender knows the lease
   };
   const LocalVersion* find(State state) const;
+  // The version that the engine reads in `publication`'s slot, or will read there, if it is another one.
+  const LocalVersion* written_over_by(const Publication& publication) const;
   void remove_taken(Version version);
   std::optional<LocalVersion> remove_serving();
   std::optional<Departing> leave(LocalVersion local, bool late = false);  // nullopt if all of it was copied

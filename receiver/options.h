@@ -49,9 +49,10 @@ struct ReceiverOptions {
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // threads that copy at the flip (apply=commit), the engine's own included; 0: one per core
-  // Called when commit() has work, to wake an idle engine. It must return at once and not call the receiver.
-  // The receiver may be destroyed inside one of the calls on_pending, log and trace. It then ends on another thread,
-  // soon after that call has returned, and makes no further call.
+  // Called when commit() has work, to wake an idle engine; for a version that came between take() and finish(), it is
+  // called after finish(). It must return at once and not call the receiver.
+  // The receiver may be destroyed inside one of the calls on_pending, log, warn and trace. It then ends on another
+  // thread, soon after that call has returned, and makes no further call.
   std::function<void()> on_pending{};
   std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
   // The same for lines about something that went wrong, such as a refusal. Default: `log` gets them.

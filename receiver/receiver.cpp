@@ -1,9 +1,5 @@
 #include <bascule/receiver/receiver.h>
 
-#include <sys/eventfd.h>
-
-#include <atomic>
-#include <cerrno>
 #include <map>
 #include <mutex>
 #include <unordered_set>
@@ -15,7 +11,6 @@
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/own_threads.h>
-#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 #include <bascule/transport/utf8.h>
@@ -24,62 +19,26 @@ namespace bascule::inline v0 {
 
 namespace {
 
-// The eventfd of pending_fd(), made at its first call. The I/O thread rings it.
-class PendingBell {
- public:
-  absl::StatusOr<int> descriptor() {
-    if (!owned_) {
-      owned_ = UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));  // readable: there may be work already
-      if (!owned_) return errno_status(errno, "pending_fd: make an eventfd");
-      asked_ = owned_.get();
-      rung_ = true;
-    }
-    return owned_.get();
-  }
-  void ring() {
-    const int descriptor = asked_;
-    if (descriptor < 0) return;
-    ::eventfd_write(descriptor, 1);
-    rung_.store(true, std::memory_order_release);
-  }
-  // Engine's thread, before it asks the gate: a version that arrives later rings again.
-  void quiet() {
-    if (!owned_ || !rung_.load(std::memory_order_acquire)) return;
-    rung_.store(false, std::memory_order_relaxed);
-    eventfd_t ignored = 0;
-    ::eventfd_read(owned_.get(), &ignored);
-  }
-
- private:
-  UniqueFd owned_;
-  std::atomic<int> asked_ = -1;
-  std::atomic<bool> rung_ = false;  // set after the write: else a read in between would leave it readable forever
-};
-
-ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell, const Silence& silence) {
+ReceiverOptions silenced_by(const Silence& silence, ReceiverOptions options) {
   options.log = unless_silent(std::move(options.log), silence);
   options.warn = unless_silent(std::move(options.warn), silence);
   options.trace = unless_silent(std::move(options.trace), silence);
-  options.on_pending = [on_pending = unless_silent(std::move(options.on_pending), silence), &bell] {
-    bell.ring();
-    if (on_pending) on_pending();
-  };
+  options.on_pending = unless_silent(std::move(options.on_pending), silence);
   return options;
 }
 
 }  // namespace
 
 struct Receiver::Impl {
-  FlipGate gate;
-  PendingBell bell;
   Silence silence = std::make_shared<std::atomic<bool>>(false);
+  FlipGate gate;
   bool started = false;  // engine's thread, as all below
   std::optional<LocalVersion> serving;
   bool loading = false;                                   // taken, and not finished
   std::map<SlotId, std::shared_ptr<const Weights>> seen;  // of the epoch that is served
 
   const bool follows;  // a rank above 0
-  const absl::Duration flip_timeout;
+  const absl::Duration flip_timeout, writer_timeout;
   const std::function<bool()> interrupted;  // may be empty
   const Apply apply;                        // the endpoint's
   const int threads;                        // that copy at the flip
@@ -92,6 +51,7 @@ struct Receiver::Impl {
   Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& given)
       : follows(options.rank > 0),
         flip_timeout(endpoint.flip_timeout),
+        writer_timeout(endpoint.writer_timeout()),
         interrupted(options.interrupted),
         apply(endpoint.apply),
         threads(options.threads),
@@ -99,35 +59,38 @@ struct Receiver::Impl {
         scheme(given),
         stream(options.stream),
         device(options.device),
-        session(with_bell(std::move(options), bell, silence), std::move(endpoint), std::move(token), given, gate) {}
+        session(silenced_by(silence, std::move(options)), std::move(endpoint), std::move(token), given, gate) {}
 
   void start() {
-    if (!std::exchange(started, true)) session.start();
+    if (std::exchange(started, true)) return;
+    session.start();
+    gate.begin();
   }
-  // Whether the gate has something for the engine, and the engine may flip.
-  bool pending() const { return gate.pending() && !loading; }
+  void set_loading(bool loads) {
+    if (loads != std::exchange(loading, loads)) gate.set_loading(loads);
+  }
   Flip flip(AckWhen ack) {
     start();
-    bell.quiet();
-    if (!pending()) return now(false, false);
+    if (!gate.pending()) return now(false, false);
     if (follows) return now(false, gate.poisoned());
     const Clock::time_point start = Clock::now();
-    std::optional<LocalVersion> next = gate.take();
+    bool late = false;
+    std::optional<LocalVersion> next = gate.take(Deadline(writer_timeout), late);
+    if (late) session.give_up_writer(writer_timeout);
     if (!next) return now(false, gate.poisoned());
     return flip_to(*std::move(next), start, ack);
   }
   Flip follow(Version version, AckWhen ack) {
     start();
-    bell.quiet();
     if (version == 0 || loading || (serving && serving->version == version))
-      return now(false, pending() && gate.poisoned());
+      return now(false, gate.pending() && gate.poisoned());
     const Clock::time_point start = Clock::now();
     std::vector<LocalVersion> dropped;
     bool let_go = false;
     std::optional<LocalVersion> next =
         gate.take(version, Deadline(flip_timeout), dropped, [&] { return let_go = interrupted && interrupted(); });
     session.passed_over(std::move(dropped));
-    if (!next && let_go) return now(false, pending() && gate.poisoned());
+    if (!next && let_go) return now(false, gate.pending() && gate.poisoned());
     if (!next) {
       session.poison(cat("rank 0 serves version ", version, ", which was not prepared here within ",
                          absl::FormatDuration(flip_timeout)));
@@ -150,7 +113,7 @@ struct Receiver::Impl {
     std::erase_if(seen, [](const auto& slot) { return slot.second.use_count() == 1; });
     seen.insert_or_assign(next.slot, next.weights);
     std::optional<LocalVersion> before = std::exchange(serving, std::move(next));
-    loading = ack == AckWhen::kLoaded && (!again || elsewhere);
+    set_loading(ack == AckWhen::kLoaded && (!again || elsewhere));
     session.flipped(*serving, std::move(before), *std::move(mark), seconds_between(start, Clock::now()),
                     loading ? AckWhen::kLoaded : AckWhen::kFlipped);
     if (session.copier() != nullptr) {  // the weights now lie in the engine's own tensors
@@ -274,8 +237,8 @@ absl::Status Receiver::wait_ready(Version least, absl::Duration timeout) {
 
 void Receiver::join() { impl_->start(); }
 
-bool Receiver::pending() const { return impl_->pending(); }
-absl::StatusOr<int> Receiver::pending_fd() { return impl_->bell.descriptor(); }
+bool Receiver::pending() const { return impl_->gate.pending(); }
+absl::StatusOr<int> Receiver::pending_fd() { return impl_->gate.descriptor(); }
 
 Flip Receiver::commit() { return impl_->flip(AckWhen::kFlipped); }
 Flip Receiver::take() { return impl_->flip(AckWhen::kLoaded); }
@@ -284,7 +247,8 @@ Flip Receiver::take(Version version) { return impl_->follows ? impl_->follow(ver
 
 void Receiver::finish(const absl::Status& loaded) {
   Impl& impl = *impl_;
-  if (!std::exchange(impl.loading, false)) return;
+  if (!impl.loading) return;
+  impl.set_loading(false);
   if (loaded.ok()) return impl.session.loaded();
   impl.session.not_loaded(*std::exchange(impl.serving, std::nullopt), loaded);
 }

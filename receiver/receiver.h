@@ -71,9 +71,10 @@ class Receiver {
   // call.
   //
   // Does not block, except with slots=1: then it waits while the trainer writes, until the sender publishes, aborts
-  // (after `loan_timeout` at the latest) or falls silent. If the slot may be half written, the worker is poisoned until
-  // a flip. If nothing was written after all, it serves the same version again, and `changed` and `poisoned` are both
-  // false.
+  // (after `loan_timeout` at the latest), begins another version, hangs up or falls silent. After twice `timeout` plus
+  // `loan_timeout` of this receiver's own URL (90 s by default) it gives up the sender, whatever that sends. If the
+  // slot may be half written, the worker is poisoned until a flip. If nothing was written after all, it serves the same
+  // version again, and `changed` and `poisoned` are both false.
   //
   // With Apply::kCommit the flip is the copy. If the copy fails, the tensors hold no whole version, and the worker is
   // poisoned until a flip succeeds.
@@ -87,11 +88,13 @@ class Receiver {
   // Returns whether commit() has work: a flip or, with slots=1, a wait for the trainer. It is one atomic load and
   // changes nothing. It is for an engine that finishes its requests before it commits; the engine must commit within
   // flip_timeout, or the sender evicts it. Also returns true while the worker is poisoned; a follower's pending() is
-  // true only then.
+  // true only then. Returns false between take() and finish().
   bool pending() const;
 
-  // Returns an eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit()
-  // or take() drains it. It is close-on-exec and belongs to the receiver. Returns an error if no descriptors are left.
+  // Returns an eventfd for poll(), epoll or an event loop. It is readable exactly while pending() returns true, and
+  // before join() or the first call that greets. So it stays readable while the worker is poisoned: an event loop
+  // should pause between two commits then. Only poll it; do not read it. It is close-on-exec and belongs to the
+  // receiver. Returns an error if no descriptors are left.
   absl::StatusOr<int> pending_fd();
 
   // commit() in two halves, for an engine with its own loader or layout. take() flips like commit(). After the engine

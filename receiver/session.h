@@ -90,6 +90,8 @@ class Session {
   void passed_over(std::vector<LocalVersion> versions);
   // Engine's thread: its copy of `local` failed, or is late and still under way; its tensors hold no version.
   void torn(LocalVersion local, const absl::Status& why);
+  // Engine's thread: commit() has waited for `waited` while the sender may have written the single copy.
+  void give_up_writer(absl::Duration waited);
   // Any thread: the served version must not be used until the next flip or, if the error lost the device, ever again.
   void poison(std::string why);
   void poison(const absl::Status& why);
@@ -116,7 +118,7 @@ class Session {
 
   // ---- versions: session_versions.cpp ----
   void on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors);
-  void ask_to_yield(Version version);
+  void ask_to_yield();
   void say_ready();
   void on_deliver(Deliver deliver);
   void on_received(Version version, const absl::Status& status);
@@ -131,6 +133,8 @@ class Session {
 
   // ---- leases: session_versions.cpp ----
   void drop_incoming();
+  void release_engine(bool written, std::string why);
+  void doubt(std::optional<LocalVersion> spoiled);
   void withdraw(Version version);
   void give_back(std::optional<LeaseTracker::Departing> departing, std::shared_ptr<Preparation> preparation = nullptr,
                  Preparer::Passed passed = nullptr);
@@ -145,6 +149,7 @@ class Session {
   void update(const std::function<void(ReceiverStatus&)>& change);
   void can_serve(Version version);  // posts on the board that the version can be served
   void acknowledge();
+  void wake_engine() const;  // commit() has work
   // Engine's thread: nothing is served any longer. The memory that `drop` returns is given back after `passed`.
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
                std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);

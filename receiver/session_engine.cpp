@@ -70,6 +70,7 @@ void Session::loaded() {
     due_ack_->seconds = seconds_between(decided_at_, at);
     leases_.settle_doubt();
     acknowledge();
+    if (gate_.pending()) wake_engine();  // what came while it loaded waited for this
   });
 }
 
@@ -84,6 +85,7 @@ void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
   asio::post(io_, [this] {
     due_ack_.reset();
     awake_.end();
+    if (gate_.pending()) wake_engine();
   });
   unserve(local.version, annotate(why, cat("load version ", local.version)), std::move(passed),
           [this](bool late) { return leases_.not_loaded(late); });
@@ -120,6 +122,21 @@ void Session::unserve(Version version, const absl::Status& why, Preparer::Passed
   asio::post(io_, [this, drop = std::move(drop), passed = std::move(passed)]() mutable {
     std::optional<LeaseTracker::Departing> departing = drop(passed != nullptr);
     give_back(std::move(departing), nullptr, std::move(passed));
+  });
+  poison(why);
+}
+
+// At once on the engine's thread: no later commit() may take a version whose slot may be half written.
+void Session::give_up_writer(absl::Duration waited) {
+  const std::string why = cat(
+      "the sender neither published nor aborted the version for which commit() waited ", absl::FormatDuration(waited),
+      " (twice timeout, and loan_timeout); the single copy may be half written, and the next version mends it");
+  asio::post(io_, [this, spoiled = gate_.spoil(), why]() mutable {
+    if (leases_.lost()) return;
+    doubt(std::move(spoiled));
+    if (LeaseTracker::Incoming* const incoming = leases_.incoming())
+      incoming->single_copy = false;  // it waits no longer
+    if (connection_.connected()) refuse_sender(deadline_exceeded(why));
   });
   poison(why);
 }
@@ -162,6 +179,7 @@ void Session::lose(const absl::Status& why) {
       posted.hopeless = true;
     });
     warn(cat("poisoned for good: ", why));
+    if (LeaseTracker::Incoming* const incoming = leases_.incoming()) incoming->single_copy = false;  // lose() let it go
     drop_incoming();
     leases_.lose();
     awake_.end();

@@ -78,10 +78,8 @@ void Session::detach() {
   connection_.hang_up();
   scheme_channel_.detach();
   if (leases_.lost()) lease_ = UniqueFd();  // the sender has received the message, or never will
-  if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr && incoming->single_copy) {
-    if (incoming->yielded) leases_.doubt();
-    incoming->yielded ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
-  }
+  if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr)
+    release_engine(incoming->yielded, "the sender was lost while it wrote the single copy");
   endpoint_gone_ = absl::OkStatus();
   drop_incoming();
   leases_.hang_up();

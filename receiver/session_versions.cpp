@@ -31,34 +31,37 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (scheme_.on_device) awake_.begin();
   if (endpoint_.device != kHost) preparer_->copy_behind(publication, preparation_);
   // If the engine reads in place, the back slot is the sender's, and free; but a single copy is the slot that it reads.
-  leases_.incoming()->single_copy ? ask_to_yield(prepare.version) : say_ready();
+  leases_.incoming()->single_copy ? ask_to_yield() : say_ready();
 }
 
-void Session::ask_to_yield(Version version) {
-  leases_.incoming()->ready = true;  // `ready` is sent as soon as the engine yields
-  gate_.ask_to_yield([this, version, device = leases_.serving()->device] {
-    const auto yielded = [this, version] {
-      LeaseTracker::Incoming* const incoming = leases_.incoming();
-      if (incoming == nullptr || incoming->publication.version != version) return;
-      incoming->yielded = true;
-      connection_.send(Ready{.version = version});
+void Session::ask_to_yield() {
+  const LeaseTracker::Incoming& asked = *leases_.incoming();
+  const auto ask = [this, device = asked.device, preparation = std::weak_ptr(preparation_)] {
+    const auto yielded = [this, preparation] {
+      if (!preparation_ || preparation_ != preparation.lock()) return;  // dropped: the engine has gone on
+      LeaseTracker::Incoming& incoming = *leases_.incoming();
+      incoming.yielded = incoming.ready = true;
+      connection_.send(Ready{.version = incoming.publication.version});
     };
     if (device == kHost) return asio::post(io_, yielded);
     // An engine on a device has yielded once its stream has done all queued reads.
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = marks_.here(device);
     if (!mark.ok()) return poison(mark.status());
     preparer_->wait_for(*std::move(mark), yielded);
-  });
+  };
+  gate_.ask_to_yield(asked.publication.slot, ask);
+  wake_engine();
+}
+
+void Session::wake_engine() const {
   if (options_.on_pending) options_.on_pending();
 }
 
-// An offered version gives up its set to the incoming one. If rank 0 still chooses the offered version, it is prepared
-// again.
+// If rank 0 still chooses an offered version that gave way, it is prepared again.
 void Session::say_ready() {
   LeaseTracker::Incoming* const incoming = leases_.incoming();
-  if (incoming == nullptr || incoming->ready) return;
-  if (copies_ahead())
-    for (const Version version : leases_.offered()) withdraw(version);
+  if (incoming == nullptr || incoming->ready || incoming->single_copy) return;
+  for (const Version version : leases_.giving_way()) withdraw(version);
   if (!leases_.has_room()) return;
   incoming->ready = true;
   connection_.send(Ready{.version = incoming->publication.version, .copies_behind = preparer_->copies_behind()});
@@ -178,7 +181,7 @@ void Session::decide(LocalVersion local) {
   std::optional<LocalVersion> skipped = gate_.decide(local);
   give_back(leases_.decide(std::move(local), std::move(skipped)));
   can_serve(version);
-  if (options_.on_pending) options_.on_pending();
+  wake_engine();
 }
 
 void Session::can_serve(Version version) {
@@ -192,12 +195,7 @@ void Session::can_serve(Version version) {
 void Session::on_abort(const Abort& abort) {
   const LeaseTracker::Incoming* const incoming = leases_.incoming();
   if (incoming == nullptr || incoming->publication.version != abort.version) return;
-  const bool single_copy = incoming->single_copy;
-  if (single_copy && abort.torn) {
-    leases_.doubt();
-    poison("the single copy was left half written, or may be by now; the next version mends it");
-  }
-  if (single_copy) gate_.resume();
+  release_engine(abort.torn, "the single copy was left half written, or may be by now; the next version mends it");
   withdraw(abort.version);
   drop_incoming();
 }
@@ -207,8 +205,31 @@ void Session::on_abort(const Abort& abort) {
 // The incoming version will not be served. The prepare thread gives it back in its turn: after preparing it, and before
 // preparing any later version. The sender may write the slot only then.
 void Session::drop_incoming() {
+  if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr)
+    release_engine(incoming->yielded, cat("the sender began another version before it published or aborted version ",
+                                          incoming->publication.version,
+                                          ", so the single copy may be half written; the next version mends it"));
   if (preparation_) preparation_->over = true;
   give_back(leases_.drop(), std::exchange(preparation_, nullptr));
+}
+
+// The engine no longer waits for the incoming version, if it did. `written`: the single copy may be half written.
+void Session::release_engine(bool written, std::string why) {
+  if (!std::exchange(leases_.incoming()->single_copy, false)) return;
+  if (!written) return gate_.resume();
+  doubt(gate_.spoil());
+  poison(std::move(why));
+}
+
+// `spoiled`: from the gate.
+void Session::doubt(std::optional<LocalVersion> spoiled) {
+  leases_.doubt();
+  if (!spoiled) return;
+  give_back(leases_.spoil(std::move(spoiled)));
+  board_.update([newest = leases_.newest()](StatusBoard::Posted& posted) {
+    posted.newest = newest;
+    posted.ready = newest != 0;
+  });
 }
 
 void Session::withdraw(Version version) { give_back(leases_.withdrawn(version, !gate_.withdraw(version))); }

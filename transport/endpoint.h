@@ -78,6 +78,10 @@ struct Endpoint {
   // Not part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
   int device = -1;
 
+  // How long a receiver's commit() waits at most while a single copy is written. An honest sender takes less: `timeout`
+  // until all workers have yielded, `loan_timeout` to write, and `timeout` to make the digest and decide.
+  absl::Duration writer_timeout() const { return 2 * timeout + loan_timeout; }
+
   bool over_tcp() const { return !host.empty(); }
   std::string place() const;               // for texts: the folder, or "node1:29500", "[::1]:29500"
   std::optional<Endpoint> beside() const;  // the same endpoint over TCP at listen=

@@ -89,6 +89,7 @@ class Receiver:
         whole("rank", rank)
         whole("ranks", ranks, least=1)
         self._forked = False
+        self._poisoned = False  # as the last flip said; the descriptor is then readable until a version cures it
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
         self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
         self._endpoint, self._worker = endpoint, worker
@@ -129,7 +130,8 @@ class Receiver:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            ready.poll(1000 * min(left, _LOOK_EVERY))
+            if ready.poll(1000 * min(left, _LOOK_EVERY)) and self._poisoned:
+                time.sleep(min(left, _LOOK_EVERY))
         status = core.status()
         waits = getattr(status.error, "code", "") == "UNAVAILABLE"  # for a sender, which may come
         if status.error is not None and not waits and status.state in ("joining", "poisoned"):
@@ -187,7 +189,8 @@ class Receiver:
     def commit(self, version: int | None = None) -> _core.Flip:
         """Call it at a token boundary: flips if a version is ready, and acknowledges it. Returns what it did.
 
-        Does not block, except with slots=1, while the trainer writes. version: in a follower of a group, the version
+        Does not block, except with slots=1 while the trainer writes, for at most twice `timeout` plus `loan_timeout` of
+        this receiver's URL; after that the worker is poisoned. version: in a follower of a group, the version
         that rank 0's commit() returned; the call blocks until that version is prepared here, up to flip_timeout. Other
         workers ignore `version`. After a flip the previous slot's tensors may change: keep none of them.
 
@@ -227,7 +230,10 @@ class Receiver:
         self._open().wait_ready(version, timeout)
 
     def fileno(self) -> int:
-        """The receiver's eventfd, for poll() and event loops: readable when take() or commit() may have work."""
+        """The receiver's eventfd, for poll() and event loops: readable while take() or commit() has work.
+
+        It stays readable while the worker is poisoned: pause between two looks then.
+        """
         return self._open().fileno()
 
     def status(self) -> _core.ReceiverStatus:
@@ -280,6 +286,7 @@ class Receiver:
             core = self._open()
             self._check_targets()
             flip = core.take(version)
+            self._poisoned = flip.poisoned
             return flip.version if flip.changed and not flip.poisoned else None
 
     def _check_targets(self) -> None:

@@ -5,6 +5,8 @@
 #include <set>
 #include <thread>
 
+#include "support/timing.h"
+
 namespace bascule {
 namespace {
 
@@ -17,22 +19,29 @@ LocalVersion target(Version version) {
           .decided_at = Clock::now()};
 }
 
+std::optional<LocalVersion> take(FlipGate& gate) {
+  bool late = false;
+  std::optional<LocalVersion> taken = gate.take(Deadline(test::patience()), late);
+  EXPECT_FALSE(late);
+  return taken;
+}
+
 TEST(FlipGate, HandsOverWhatWasDecided) {
   FlipGate gate;
   EXPECT_FALSE(gate.pending());
-  EXPECT_FALSE(gate.take().has_value());
+  EXPECT_FALSE(take(gate).has_value());
   EXPECT_FALSE(gate.decide(target(1)).has_value());
   EXPECT_TRUE(gate.pending());
-  EXPECT_EQ(gate.take()->version, 1);
+  EXPECT_EQ(take(gate)->version, 1);
   EXPECT_FALSE(gate.pending());
-  EXPECT_FALSE(gate.take().has_value()) << "once";
+  EXPECT_FALSE(take(gate).has_value()) << "once";
 }
 
 TEST(FlipGate, GivesBackAVersionThatNobodyTook) {
   FlipGate gate;
   gate.decide(target(1));
   EXPECT_EQ(gate.decide(target(2))->version, 1);
-  EXPECT_EQ(gate.take()->version, 2);
+  EXPECT_EQ(take(gate)->version, 2);
   EXPECT_FALSE(gate.decide(target(3)).has_value()) << "2 was taken";
 }
 
@@ -42,9 +51,9 @@ TEST(FlipGate, ThatIsLostHandsOverNothingAnyMore) {
   gate.offer(target(1));
   gate.lose();
   gate.decide(target(2));
-  gate.ask_to_yield([] { FAIL() << "there is nothing to wait for"; });
+  gate.ask_to_yield({}, [] { FAIL() << "there is nothing to wait for"; });
   EXPECT_TRUE(gate.pending());
-  EXPECT_FALSE(gate.take().has_value());
+  EXPECT_FALSE(take(gate).has_value());
   std::vector<LocalVersion> dropped;
   EXPECT_FALSE(gate.take(1, Deadline(absl::InfiniteDuration()), dropped).has_value());
   EXPECT_TRUE(gate.pending());
@@ -85,7 +94,7 @@ TEST(FlipGate, KeepsTheAttachmentOfWhatWaits) {
   one.attachment = attachment;
   gate.decide(std::move(one));
   EXPECT_EQ(attachment.use_count(), 2);
-  gate.take();
+  EXPECT_TRUE(take(gate));
   EXPECT_EQ(attachment.use_count(), 1);
 }
 
@@ -104,7 +113,7 @@ TEST(FlipGate, LosesNoVersionBetweenTwoThreads) {
   });
   while (taken.empty() || taken.back() != kVersions) {
     if (!gate.pending()) continue;
-    const std::optional<LocalVersion> next = gate.take();
+    const std::optional<LocalVersion> next = take(gate);
     if (!next) continue;
     ASSERT_EQ(written[next->version], ~next->version);
     ASSERT_TRUE(taken.empty() || taken.back() < next->version);

@@ -237,7 +237,7 @@ TEST_F(LeaseTrackerTest, HoldsAVersionThatIsOfferedAgain) {
   come_back();
   prepare(1, kSlot0);
   EXPECT_THAT(give_back(leases_.offer(local(1, kSlot0), /*replaces=*/true)), SaysNothing());
-  EXPECT_THAT(leases_.offered(), ElementsAre(1u));
+  EXPECT_TRUE(leases_.offers(1));
   leases_.arrive();
   EXPECT_THAT(give_back(leases_.passed_over(local(1, kSlot0))), Says(kSlot0, 1));
 }

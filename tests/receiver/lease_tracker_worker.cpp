@@ -27,8 +27,7 @@ void World::on_prepare(Version version, std::uint32_t slot, LeaseNumber lease,
 void World::say_ready() {
   LeaseTracker::Incoming* const incoming = tracker_.incoming();
   if (incoming == nullptr || incoming->ready) return;
-  if (kind_.takes == Takes::kCopyAhead)
-    for (const Version version : tracker_.offered()) withdraw(version);
+  for (const Version version : tracker_.giving_way()) withdraw(version);
   if (!tracker_.has_room()) return;
   incoming->ready = true;
   say([this, version = incoming->publication.version] {

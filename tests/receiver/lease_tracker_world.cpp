@@ -194,7 +194,8 @@ void World::engine_acts() {
     for (const LocalVersion& local : passed)
       posts_.push_back([this, local] { give_back(tracker_.passed_over(local)), say_ready(); });
   } else if (gate_.pending()) {
-    taken_ = gate_.take();
+    bool late = false;
+    taken_ = gate_.take(Deadline(absl::ZeroDuration()), late);
     at_gate_.clear();
   }
 }

@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,15 @@ class WireEnd {
       io_.run_one_until(deadline.at());
     }
     if (heard_.empty()) return Bye{};
+    Message message = std::move(heard_.front());
+    heard_.pop_front();
+    return message;
+  }
+  // Returns the next message if it has come; does not wait.
+  std::optional<Message> next_if_any() {
+    io_.restart();
+    io_.poll();
+    if (heard_.empty()) return std::nullopt;
     Message message = std::move(heard_.front());
     heard_.pop_front();
     return message;
