@@ -38,7 +38,7 @@ Connector::Connector(asio::io_context& io, const Endpoint& endpoint, std::option
 void Connector::connect(OnDone done) {
   cancel();
   done_ = std::move(done);
-  deadline_.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
+  deadline_.expires_after(on_clock(endpoint_.suspect_after));
   deadline_.async_wait([this, attempt = attempt_](const Error& cancelled) {
     if (!cancelled && attempt == attempt_)  // if cancelled, this object may be gone
       finish(unavailable("no connection to ", endpoint_.place(), " within ",

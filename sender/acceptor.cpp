@@ -174,7 +174,7 @@ void Acceptor::receive(Protocol::socket socket) {
                                                      .from = std::move(from),
                                                      .deadline = asio::steady_timer(io_)})
                            .first->second;
-  newcomer.deadline.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
+  newcomer.deadline.expires_after(on_clock(endpoint_.suspect_after));
   newcomer.deadline.async_wait([this, number](const boost::system::error_code& cancelled) {
     if (cancelled || !newcomers_.contains(number)) return;
     // If this thread stood still, the hello may have come in time. (No channel: the handshake is not done.)

@@ -102,9 +102,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
   const Deadline asked(endpoint_.timeout);
   const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
-  const auto leave_time = [&] {
-    return Deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(least)));
-  };
+  const auto leave_time = [&] { return Deadline(std::max(asked.at(), Clock::now() + on_clock(least))); };
   BASCULE_ASSIGN(Packing packing, registration_->packing(weights));
   BASCULE_TRY(annotate(packer_->check(packing), call));
   if (!slots_->is_open()) {  // now the layout becomes final

@@ -116,7 +116,7 @@ void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
 void Progress::decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn) {
   version.round.decided(status);
   if (!status.ok()) return;
-  const auto flip = absl::ToChronoNanoseconds(books_.endpoint.flip_timeout);
+  const auto flip = on_clock(books_.endpoint.flip_timeout);
   // With commit=each, workers that are not prepared yet keep their deadline.
   const auto from = books_.endpoint.commit_each ? std::max(turn.now, version.until) : turn.now;
   books_.wait_until(version, from + flip, turn);

@@ -37,7 +37,7 @@ void FleetWorld::carry_out(Action& action) {
 }
 
 void FleetWorld::pass(absl::Duration time) {
-  const Clock::time_point end = now + absl::ToChronoNanoseconds(time);
+  const Clock::time_point end = now + on_clock(time);
   while (wakes_at && *wakes_at <= end) {
     now = std::max(now, *std::exchange(wakes_at, std::nullopt));
     tell(event::Tick{});
@@ -141,7 +141,7 @@ Version FleetWorld::announce(const Grant& grant) {
 
 void FleetWorld::seal(Version version, absl::Duration decide_within) {
   const Digest digest{.low = version, .high = version};
-  tell(event::SlotSealed{version, digest, now + absl::ToChronoNanoseconds(decide_within)});
+  tell(event::SlotSealed{version, digest, now + on_clock(decide_within)});
 }
 
 void FleetWorld::abandon(Version version, bool torn) {
