@@ -57,8 +57,8 @@ class Coordinator : private WorkerLine {
 
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
-  void register_layout(Layout layout);                     // after this, greetings are compared with it
-  std::vector<std::vector<std::string>> fused_requests();  // of the workers, in the order in which they greeted
+  void register_layout(Layout layout, EncodedLayout encoded);  // after this, greetings are compared with it
+  std::vector<std::vector<std::string>> fused_requests();      // of the workers, in the order in which they greeted
   // Call once; workers are welcomed after that. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
@@ -66,19 +66,19 @@ class Coordinator : private WorkerLine {
   // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks until one is free.
   // NOT_FOUND names the unknown workers, and lists the known ones. When take() returns, sender.lock has the version's
   // number.
-  absl::StatusOr<Grant> take(std::vector<std::string> workers, Deadline deadline);
+  absl::StatusOr<Grant> take(std::vector<std::string> workers, const Limit& limit);
   // The granted slot cannot be written after all: returns a new one in its place.
   Grant replace(const Grant& grant);
   void give_back(const Grant& grant);  // instead of announce()
   // Writing begins: tells the workers. `memory`: a new slot's.
-  void announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
+  void announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit);
   // Single copy: blocks until every reader has yielded. After an error the trainer must not write.
   absl::Status wait_yielded(Version version, Deadline deadline);
   // Single copy: the trainer gave the loan back, to be published or dropped, so its deadline no longer counts.
   // DEADLINE_EXCEEDED: the deadline had passed, and the workers were let go; the version can only be abandoned.
   absl::Status end_loan(Version version);
-  // The slot is written: deliver, prepare, decide, commit. `deadline` is the decision's.
-  void seal(Version version, std::optional<Digest> digest, Deadline deadline);
+  // The slot is written: deliver, prepare, decide, commit. `limit` is for workers that are not ready yet.
+  void seal(Version version, std::optional<Digest> digest, const Limit& limit);
   // Instead of seal(). `torn`: a single copy is half written.
   void abandon(Version version, absl::Status why, bool torn = false);
   // Returns the report of an announced version, or nullopt if it has not settled by the deadline or the wait was
@@ -102,7 +102,7 @@ class Coordinator : private WorkerLine {
 
   // Public thread
   absl::Status number(Grant& grant);
-  absl::StatusOr<Grant> wait_granted(Deadline deadline);
+  absl::StatusOr<Grant> wait_granted(const Limit& limit);
   enum class Waited { kUntilItWas, kUntilDeadline, kUntilInterrupted };
   template <typename Predicate>
   Waited wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is);
