@@ -85,7 +85,9 @@ void Connector::connect_folder() {
     if (attempt != attempt_) return;
     if (error) return finish(why_not_connected(error, endpoint_.control_socket()));
     if (absl::Status peer = check_peer(local_.native_handle(), ::geteuid()); !peer.ok()) return finish(std::move(peer));
-    finish(std::make_shared<Channel>(Channel::Socket(std::move(local_))));
+    const auto channel = std::make_shared<Channel>(Channel::Socket(std::move(local_)));
+    channel->decode_by(decoder_);
+    finish(channel);
   });
 }
 
@@ -125,7 +127,9 @@ void Connector::shake_hands() {
   if (!session.ok()) return finish(session.status());
   handshake_ = std::make_shared<TlsHandshake>(Channel::Socket(std::move(tcp_)), *std::move(session));
   handshake_->start([this](absl::StatusOr<std::shared_ptr<Channel>> channel) {
-    finish(channel.ok() ? std::move(channel) : annotate(channel.status(), "the sender"));
+    if (!channel.ok()) return finish(annotate(channel.status(), "the sender"));
+    (*channel)->decode_by(decoder_);
+    finish(std::move(channel));
   });
 }
 

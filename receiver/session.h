@@ -151,6 +151,7 @@ class Session {
   FlipGate& gate_;
   const std::uint64_t instance_;
   std::unique_ptr<Copier> copier_;  // null: it reads in place
+  EncodedTensors expected_;         // for every hello; null: any tensors. Final after start()
   StatusBoard board_;
   StreamMarks marks_;  // engine's thread
 
