@@ -110,7 +110,7 @@ void FakeFleet::hear(const std::shared_ptr<Worker>& worker, const Message& messa
 void FakeFleet::beat() {
   for (const auto& worker : workers_)
     if (worker->welcomed) worker->channel->send(Heartbeat{});
-  heartbeat_.expires_after(absl::ToChronoNanoseconds(endpoint_.heartbeat));
+  heartbeat_.expires_after(on_clock(endpoint_.heartbeat));
   heartbeat_.async_wait([this](const boost::system::error_code& cancelled) {
     if (!cancelled) beat();
   });

@@ -39,7 +39,7 @@ Connector::Connector(asio::io_context& io, const Endpoint& endpoint, std::option
 void Connector::connect(OnDone done) {
   cancel();
   done_ = std::move(done);
-  deadline_.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
+  deadline_.expires_after(on_clock(endpoint_.suspect_after));
   deadline_.async_wait([this, attempt = attempt_](const Error& cancelled) {
     if (!cancelled && attempt == attempt_)  // if cancelled, this object may be gone
       finish(unavailable("no connection to ", endpoint_.place(), " within ",
@@ -92,7 +92,9 @@ void Connector::connect_folder() {
     if (attempt != attempt_) return;
     if (error) return finish(why_not_connected(error, endpoint_.control_socket()));
     if (absl::Status peer = check_peer(local_.native_handle(), ::geteuid()); !peer.ok()) return finish(std::move(peer));
-    finish(std::make_shared<Channel>(Channel::Socket(std::move(local_))));
+    const auto channel = std::make_shared<Channel>(Channel::Socket(std::move(local_)));
+    channel->decode_by(decoder_);
+    finish(channel);
   });
 }
 
@@ -132,7 +134,9 @@ void Connector::shake_hands() {
   if (!session.ok()) return finish(session.status());
   handshake_ = std::make_shared<TlsHandshake>(Channel::Socket(std::move(tcp_)), *std::move(session));
   handshake_->start([this](absl::StatusOr<std::shared_ptr<Channel>> channel) {
-    finish(channel.ok() ? std::move(channel) : annotate(channel.status(), "the sender"));
+    if (!channel.ok()) return finish(annotate(channel.status(), "the sender"));
+    (*channel)->decode_by(decoder_);
+    finish(std::move(channel));
   });
 }
 

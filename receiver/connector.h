@@ -57,6 +57,7 @@ class Connector {
   boost::asio::steady_timer deadline_;
   std::optional<TlsContext> tls_;  // made at the first connection
   std::shared_ptr<TlsHandshake> handshake_;
+  const std::shared_ptr<Decoder> decoder_ = std::make_shared<Decoder>();  // of long welcomes
 };
 
 }  // namespace bascule::inline v0

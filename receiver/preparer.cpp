@@ -28,9 +28,10 @@ void Preparer::stop() {
   thread_.stop();
 }
 
-// Whether a version is prepared and given back without touching its bytes.
+// Whether a version is prepared and given back in a short time, without touching its bytes.
 bool Preparer::only_looks_up() const {
-  return may_only_look_up_ && !copies_ && reach_ == Reach::kInPlace && sender_digest_ != DigestMode::kAlways;
+  return may_only_look_up_ && !copies_ && !many_tensors_ && reach_ == Reach::kInPlace &&
+         sender_digest_ != DigestMode::kAlways;
 }
 
 void Preparer::submit(std::function<void()> job, bool only_looks_up) {
@@ -41,22 +42,26 @@ void Preparer::answer(std::function<void()> done) { boost::asio::post(io_, std::
 
 // ---- a sender's memory ----
 
-void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
-                     std::shared_ptr<Attachment> known, std::function<void(absl::StatusOr<Reached>)> done) {
+void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, std::shared_ptr<Attachment> known,
+                     std::function<void(absl::StatusOr<Reached>)> done) {
+  constexpr std::size_t kMany = 4096;
   sender_digest_ = welcome.digest;
+  many_tensors_ = welcome.layout.tensors().size() > kMany;
   reach_ = Reach::kUnknown;
   struct Received {
     Welcome welcome;
     std::vector<UniqueFd> descriptors;
-    ReadPlan read_plan;
   };
-  const auto received = std::make_shared<Received>(Received{
-      .welcome = std::move(welcome), .descriptors = std::move(descriptors), .read_plan = std::move(read_plan)});
+  const auto received =
+      std::make_shared<Received>(Received{.welcome = std::move(welcome), .descriptors = std::move(descriptors)});
   thread_.submit([this, received, known = std::move(known), done = std::move(done)]() mutable {
+    absl::StatusOr<ReadPlan> plan = context_.take(received->welcome.layout);
+    if (!plan.ok())
+      return answer([done, why = plan.status()] { done(Reached{.fits = why, .reception = {}, .path = {}}); });
     const absl::Status reached = context_.reach(std::move(received->welcome), std::move(received->descriptors),
-                                                std::move(received->read_plan), std::move(known));
+                                                *std::move(plan), std::move(known));
     if (!reached.ok()) return answer([done, reached] { done(reached); });
-    const Reached place{.reception = context_.reception(), .path = context_.path()};
+    const Reached place{.fits = absl::OkStatus(), .reception = context_.reception(), .path = context_.path()};
     reach_ = context_.copies() ? Reach::kCopied : place.reception ? Reach::kReceived : Reach::kInPlace;
     answer([done, place] { done(place); });
   });

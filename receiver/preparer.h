@@ -45,15 +45,15 @@ class Preparer {
   void stop();  // any thread: ends the current job, or waits for it, and drops the rest
   // After stop(): blocks until no device still works for this object, or returns DEADLINE_EXCEEDED.
   absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
-  absl::StatusOr<ReadPlan> take(const Layout& layout) const { return context_.take(layout); }
 
   // ---- a sender's memory ----
 
   struct Reached {
+    absl::Status fits;                     // an error if the engine's tensors cannot be made from the sender's
     std::shared_ptr<Reception> reception;  // null if the scheme's ends exchange no messages
     std::string path;                      // ReceiverTransport::path()
   };
-  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan, std::shared_ptr<Attachment> known,
+  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, std::shared_ptr<Attachment> known,
              std::function<void(absl::StatusOr<Reached>)> done);
   void accept(ReceivedOffer offer, std::function<void()> done);
   void keep_only(std::set<SlotId> slots);
@@ -86,7 +86,7 @@ class Preparer {
  private:
   bool only_looks_up() const;
   void give_back_behind(LeaseTracker::Departing departing, Passed passed, std::function<void(std::uint64_t)> done);
-  // If `only_looks_up`, and the prepare thread is idle, runs the job right here; otherwise on the prepare thread.
+  // Runs a short job that only looks something up at once, on this thread, if the prepare thread is idle.
   void submit(std::function<void()> job, bool only_looks_up);
   void answer(std::function<void()> done);
 
@@ -97,6 +97,7 @@ class Preparer {
   const std::function<void(const absl::Status&)> poison_;
   DigestMode sender_digest_ = DigestMode::kOn;
   bool copies_ = false;
+  bool many_tensors_ = false;                  // listing them takes long
   std::atomic<Reach> reach_{Reach::kUnknown};  // set by the prepare thread
   bool looking_ = false;
   std::stop_source look_;

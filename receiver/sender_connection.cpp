@@ -91,9 +91,7 @@ void SenderConnection::end() {
 void SenderConnection::on_heartbeat() {
   handlers_.beat();
   if (channel_) {
-    const auto is_silent = [this] {
-      return Clock::now() - channel_->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after);
-    };
+    const auto is_silent = [this] { return Clock::now() - channel_->last_heard() > on_clock(endpoint_.suspect_after); };
     if (is_silent()) channel_->read_queued();  // the sender may have sent in time while this thread stood still
     if (channel_ && is_silent()) {
       hang_up();
@@ -103,7 +101,7 @@ void SenderConnection::on_heartbeat() {
     }
   }
   watch_endpoint();
-  heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(endpoint_.heartbeat));
+  heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
   heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) on_heartbeat();
   });

@@ -54,6 +54,11 @@ void Session::copy_by(std::unique_ptr<Copier> copier) {
 }
 
 void Session::start() {
+  if (!options_.expected.empty()) {
+    expected_ = encode(options_.expected);
+  } else if (copier_) {
+    if (const auto expected = copier_->expected()) expected_ = encode(*expected);
+  }
   asio::post(io_, [this] { connection_.start(); });
   preparer_->start();
 }
@@ -138,10 +143,6 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     return retry(invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
   }
   if (const absl::Status newer = check_newer(welcome.epoch, std::nullopt); !newer.ok()) return refuse_sender(newer);
-  absl::StatusOr<ReadPlan> read_plan = preparer_->take(welcome.layout);
-  if (!read_plan.ok())
-    return refuse_sender(
-        failed_precondition("its tensors cannot be made from the sender's: ", message_of(read_plan.status())), true);
   if (!endpoint_.over_tcp()) {
     // The new pipe replaces the old one: the hello has claimed our earlier leases.
     lease_ = std::move(descriptors.back());
@@ -160,11 +161,15 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   std::shared_ptr<Attachment> known;
   for (std::shared_ptr<Attachment>& attachment : leases_.attachments())
     if (attachment->epoch() == welcome.epoch) known = std::move(attachment);
-  preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(read_plan), std::move(known),
+  preparer_->reach(std::move(welcome), std::move(descriptors), std::move(known),
                    [this, connection = leases_.connection()](absl::StatusOr<Preparer::Reached> reached) {
                      const absl::Status& why = reached.status();
                      if (is_sticky(why)) return lose(why);
                      if (connection != leases_.connection()) return;
+                     if (reached.ok() && !reached->fits.ok())
+                       return refuse_sender(failed_precondition("its tensors cannot be made from the sender's: ",
+                                                                message_of(reached->fits)),
+                                            /*final_refusal=*/true);
                      if (reached.ok()) {
                        board_.update([&](StatusBoard::Posted& posted) { posted.status.path = reached->path; });
                        return scheme_channel_.attach(std::move(reached->reception));

@@ -162,6 +162,7 @@ class Session {
   FlipGate& gate_;
   const std::uint64_t instance_;
   std::unique_ptr<Copier> copier_;  // null if the engine reads in place
+  EncodedTensors expected_;         // for every hello; null if any tensors will do. Does not change after start()
   StatusBoard board_;
   StreamMarks marks_;  // engine's thread
 

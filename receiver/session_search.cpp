@@ -61,13 +61,8 @@ void Session::greet() {
   hello.epoch = claim.epoch;
   hello.serving = claim.serving;
   hello.held = std::move(claim.held);
-  if (!options_.expected.empty()) {
-    hello.expected = std::make_shared<const std::vector<TensorSpec>>(options_.expected);
-  } else if (copier_) {
-    if (auto expected = copier_->expected())
-      hello.expected = std::make_shared<const std::vector<TensorSpec>>(*std::move(expected));
-    hello.casts = true;
-  }
+  hello.encoded_expected = expected_;
+  hello.casts = options_.expected.empty() && copier_;
   for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
   if (!options_.compatibility_key.empty()) hello.compatibility_key = options_.compatibility_key;
   connection_.send(hello);

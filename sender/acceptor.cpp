@@ -182,25 +182,36 @@ void Acceptor::receive(Protocol::socket socket) {
                                                      .from = std::move(from),
                                                      .deadline = asio::steady_timer(io_)})
                            .first->second;
-  newcomer.deadline.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
-  newcomer.deadline.async_wait([this, number](const boost::system::error_code& cancelled) {
-    if (cancelled || !newcomers_.contains(number)) return;
-    // If this thread stood still, the hello may have come in time. (No channel: the handshake is not done.)
-    if (const std::shared_ptr<Channel> channel = newcomers_.at(number).channel) channel->read_queued();
-    if (newcomers_.contains(number))
-      refuse(number, unavailable("sent no hello within ", absl::FormatDuration(endpoint_.suspect_after)));
-  });
+  limit(number);
   if (tls_) return shake_hands(number, std::move(socket));
   newcomer.channel = std::make_shared<Channel>(std::move(socket));
   if (!allowed.ok()) return refuse(number, allowed);
   hear(number);
 }
 
-// The oldest connection makes room, unless its hello waits to be read.
+// If this thread stood still, the hello may have come in time; and a long one may still be decoded. (No channel: the
+// handshake is not done.)
+bool Acceptor::has_come(std::uint64_t number) {
+  if (const std::shared_ptr<Channel> channel = newcomers_.at(number).channel) channel->read_queued();
+  const auto found = newcomers_.find(number);
+  return found == newcomers_.end() || (found->second.channel && found->second.channel->decoding());
+}
+
+void Acceptor::limit(std::uint64_t number) {
+  asio::steady_timer& deadline = newcomers_.at(number).deadline;
+  deadline.expires_after(on_clock(endpoint_.suspect_after));
+  deadline.async_wait([this, number](const boost::system::error_code& cancelled) {
+    if (cancelled || !newcomers_.contains(number)) return;
+    if (!has_come(number))
+      return refuse(number, unavailable("sent no hello within ", absl::FormatDuration(endpoint_.suspect_after)));
+    if (newcomers_.contains(number)) limit(number);
+  });
+}
+
+// The oldest connection makes room, unless its hello has come.
 void Acceptor::make_room() {
   const std::uint64_t eldest = newcomers_.begin()->first;
-  if (const std::shared_ptr<Channel> channel = newcomers_.begin()->second.channel) channel->read_queued();
-  if (newcomers_.contains(eldest))
+  if (!has_come(eldest))
     refuse(eldest, absl::ResourceExhaustedError(cat(newcomers_.size(), " connections have sent no hello")));
 }
 
@@ -220,7 +231,7 @@ void Acceptor::shake_hands(std::uint64_t number, Protocol::socket socket) {
 
 void Acceptor::hear(std::uint64_t number) {
   const std::shared_ptr<Channel>& channel = newcomers_.at(number).channel;
-  channel->recognise(known_);
+  channel->decode_by(decoder_);
   channel->start(
       [this, number](Message message, const std::vector<UniqueFd>& descriptors) {
         on_message(number, std::move(message), !descriptors.empty());

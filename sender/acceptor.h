@@ -76,6 +76,8 @@ class Acceptor {
   void receive(Protocol::socket socket);
   void make_room();
   void shake_hands(std::uint64_t number, Protocol::socket socket);
+  bool has_come(std::uint64_t number);  // its hello has arrived, and may be taken already
+  void limit(std::uint64_t number);     // its hello must come within suspect_after
   void hear(std::uint64_t number);
   void on_message(std::uint64_t number, Message message, bool with_descriptors);
   void refuse(std::uint64_t number, const absl::Status& why);  // a trusted peer is told why
@@ -93,8 +95,7 @@ class Acceptor {
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, in the order of arrival
   std::uint64_t next_number_ = 1;
-  const std::shared_ptr<KnownTensors> known_ =
-      std::make_shared<KnownTensors>();  // the tensors that a fleet's workers expect
+  const std::shared_ptr<Decoder> decoder_ = std::make_shared<Decoder>();  // of long greetings
   EndpointWatch socket_file_;
   bool bound_ = false;
   bool pausing_ = false;  // the last attempt to accept failed and was logged; the next one comes after a pause

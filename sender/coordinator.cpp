@@ -173,7 +173,7 @@ Coordinator::Connection* Coordinator::find(WorkerId id) {
 // stood still, so it reads the messages in their sockets before it judges them.
 void Coordinator::beat() {
   const auto is_silent = [this](const Connection& connection) {
-    return Clock::now() - connection.channel->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after);
+    return Clock::now() - connection.channel->last_heard() > on_clock(endpoint_.suspect_after);
   };
   const auto heartbeat = std::make_shared<const EncodedMessage>(Heartbeat{});
   std::vector<WorkerId> silent;
@@ -187,7 +187,7 @@ void Coordinator::beat() {
     if (const Connection* connection = find(id); connection != nullptr && is_silent(*connection))
       handle(event::HungUp{id, unavailable("fell silent for ", absl::FormatDuration(endpoint_.suspect_after))});
   watch_endpoint();
-  heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(endpoint_.heartbeat));
+  heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
   heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) beat();
   });

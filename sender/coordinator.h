@@ -60,7 +60,7 @@ class Coordinator : private WorkerLine {
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
   void expect(ExpectedWorkers workers);
-  void register_layout(Layout layout);                     // after this, greetings are compared with it
+  void register_layout(Layout layout, EncodedLayout encoded);  // after this, greetings are compared with it
   std::vector<std::vector<std::string>> fused_requests();  // the workers' requests, in the order in which they greeted
   // Call once; workers are welcomed after that. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
@@ -69,19 +69,20 @@ class Coordinator : private WorkerLine {
   // Takes a slot for a version for `workers` (names of workers and groups; empty: all); blocks until a slot is free.
   // NOT_FOUND names the unknown workers and lists the known ones. The version's number is in sender.lock when take()
   // returns.
-  absl::StatusOr<Grant> take(std::vector<std::string> workers, Deadline deadline);
+  absl::StatusOr<Grant> take(std::vector<std::string> workers, const Limit& limit);
   // Call it if the granted slot cannot be written after all. Returns a new one in its place.
   Grant replace(const Grant& grant);
   void give_back(const Grant& grant);  // call it instead of announce()
   // Tells the workers that writing begins. `memory` is given if the slot is new.
-  void announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
+  void announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit);
   // Single copy: blocks until every reader has yielded. After an error the trainer must not write.
   absl::Status wait_yielded(Version version, Deadline deadline);
   // Single copy: call it when the trainer gives the loan back, to be published or dropped. Returns DEADLINE_EXCEEDED if
   // its deadline had passed; the workers were then let go, and the version can only be abandoned.
   absl::Status end_loan(Version version);
-  // Call it when the slot is written; delivery, preparation, the decision (before `deadline`) and commits follow.
-  void seal(Version version, std::optional<Digest> digest, Deadline deadline);
+  // Call it when the slot is written; delivery, preparation, the decision and commits follow. `limit` is for workers
+  // that are not ready yet.
+  void seal(Version version, std::optional<Digest> digest, const Limit& limit);
   // Call it instead of seal(). `torn` means that a single copy is half written.
   void abandon(Version version, absl::Status why, bool torn = false);
   // Returns the report of an announced version, or nullopt if it has not settled by the deadline or the wait was
@@ -105,7 +106,7 @@ class Coordinator : private WorkerLine {
 
   // Public thread
   absl::Status number(Grant& grant);
-  absl::StatusOr<Grant> wait_granted(Deadline deadline);
+  absl::StatusOr<Grant> wait_granted(const Limit& limit);
   enum class Waited { kUntilItWas, kUntilDeadline, kUntilInterrupted };
   template <typename Predicate>
   Waited wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is);

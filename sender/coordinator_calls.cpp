@@ -52,7 +52,9 @@ Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadli
 
 void Coordinator::expect(ExpectedWorkers workers) { post_event(event::WorkersExpected{std::move(workers)}); }
 
-void Coordinator::register_layout(Layout layout) { post_event(event::LayoutRegistered{std::move(layout)}); }
+void Coordinator::register_layout(Layout layout, EncodedLayout encoded) {
+  post_event(event::LayoutRegistered{std::move(layout), std::move(encoded)});
+}
 
 std::vector<std::vector<std::string>> Coordinator::fused_requests() {
   return ask([this] { return fleet_.fused_requests(); });
@@ -87,7 +89,7 @@ absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count
 
 // ---- a slot to write ----
 
-absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> workers, Deadline deadline) {
+absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> workers, const Limit& limit) {
   {
     std::unique_lock lock(mutex_);
     if (workers.empty() && shared_.ahead) {
@@ -107,17 +109,17 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
     }
     handle(event::TakeWanted{std::move(workers)});
   });
-  BASCULE_ASSIGN(Grant grant, wait_granted(deadline));
+  BASCULE_ASSIGN(Grant grant, wait_granted(limit));
   BASCULE_TRY(number(grant));
   return grant;
 }
 
-absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) {
+absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(const Limit& limit) {
   const auto granted = [this] { return *std::exchange(shared_.granted, std::nullopt); };
   Waited waited;
   {
     std::unique_lock lock(mutex_);
-    waited = wait(lock, deadline, [this] { return shared_.granted.has_value(); });
+    waited = wait(lock, limit.deadline(), [this] { return shared_.granted.has_value(); });
     if (waited == Waited::kUntilItWas) return granted();
   }
   return ask([&]() -> absl::StatusOr<Grant> {
@@ -130,7 +132,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) 
     handle(event::TakeGivenUp{});
     if (waited == Waited::kUntilInterrupted) return interrupted_while("a slot");
     return deadline_exceeded(
-        "no slot could be written in time: still read by ", readers, "; stop or restart ",
+        "no slot could be written within ", limit.text(), ": still read by ", readers, "; stop or restart ",
         readers.find(',') == std::string::npos ? "it" : "them",
         used ? cat(", or allow more spare slots (spares=", *used + 1, "; ", *used, " in use)") : "");
   });
@@ -164,8 +166,8 @@ void Coordinator::give_back(const Grant& grant) { post_event(event::GivenBack{gr
 
 // ---- one version ----
 
-void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
-  post_event(event::Announced{grant, memory, deadline.at()});
+void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit) {
+  post_event(event::Announced{grant, memory, limit});
 }
 
 absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
@@ -186,8 +188,8 @@ absl::Status Coordinator::end_loan(Version version) {
   return absl::OkStatus();
 }
 
-void Coordinator::seal(Version version, std::optional<Digest> digest, Deadline deadline) {
-  post_event(event::SlotSealed{version, digest, deadline.at()});
+void Coordinator::seal(Version version, std::optional<Digest> digest, const Limit& limit) {
+  post_event(event::SlotSealed{version, digest, limit});
 }
 
 void Coordinator::abandon(Version version, absl::Status why, bool torn) {

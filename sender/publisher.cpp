@@ -130,7 +130,7 @@ absl::Status Publisher::use(Registration made) {
     registration_.reset();
     return annotate(fits, "register_model");
   }
-  coordinator_->register_layout(registration_->layout());
+  coordinator_->register_layout(registration_->layout(), encoded_layout_);
   if (!single_copy()) return absl::OkStatus();
   moved_ = open_slots();
   // Now the trainer's parameters are the slot, and keep it alive.
@@ -184,8 +184,9 @@ absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
   if (!moved_.ok())
     return failed_precondition("loan(): register_model did not move the parameters into the slot: ", message_of(moved_),
                                "; make a new sender");
+  const Clock::time_point called = Clock::now();
   BASCULE_ASSIGN(const Publication publication,
-                 begin(workers, Clock::now(), Deadline(endpoint_.timeout), /*packed=*/false));
+                 begin(workers, called, Limit::timeout(endpoint_, called), /*packed=*/false));
   loaned_ = true;
   return publication;
 }
@@ -201,12 +202,12 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
     return settled();
   }
   const Clock::time_point start = Clock::now();
-  const Deadline deadline(endpoint_.timeout);
+  const Limit limit = Limit::timeout(endpoint_, start);
   const absl::StatusOr<std::optional<Digest>> digest =
-      digest_of(publication.slot, endpoint_.digest != DigestMode::kOff, deadline);
+      digest_of(publication.slot, endpoint_.digest != DigestMode::kOff, limit.deadline());
   measured_.pack = seconds_between(start, Clock::now());
   if (digest.ok()) {
-    seal(publication, *digest, deadline);
+    seal(publication, *digest, limit);
   } else {
     sealed_version_ = publication.version;
     coordinator_->abandon(publication.version, annotate(digest.status(), cat("publish version ", publication.version)),

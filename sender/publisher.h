@@ -67,10 +67,11 @@ class Publisher {
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
-  // Leaves time for a decision after a late delivery and preparation, for the last ack (even from engines that load by
-  // themselves), and for threads to wake.
+  // Leaves time for a decision after a late delivery and preparation, for the last ack, even from engines that load two
+  // versions by themselves, or for the disk, and for threads to wake.
   Deadline settles_by() const {
-    return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.load_timeout + endpoint_.suspect_after);
+    return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout +
+                    std::max(2 * endpoint_.load_timeout, endpoint_.timeout) + endpoint_.suspect_after);
   }
 
   absl::Status check_none_registered() const;
@@ -80,14 +81,14 @@ class Publisher {
   absl::Status encode_layout();
   absl::Status open_slots();
   // `packed` means that the packer fills the slot, and reports its progress.
-  absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
+  absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, const Limit& limit,
                                     bool packed);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
-  void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
+  void seal(Publication publication, std::optional<Digest> digest, const Limit& limit);
   // Ends a pack: seals the result, or aborts the version.
-  void finish(Publication publication, Clock::time_point packing_since, Deadline deadline);
+  void finish(Publication publication, Clock::time_point packing_since, const Limit& limit);
   void look_for_infinities(const Publication& publication);
-  void finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline);
+  void finish_behind(const Publication& publication, Clock::time_point packing_since, const Limit& limit);
   bool sealed_by(Deadline deadline);
   static void name_lost(SendReport& report);
   absl::StatusOr<std::optional<Digest>> digest_of(SlotId slot, bool want_digest, Deadline deadline);

@@ -57,20 +57,20 @@ absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<O
   }
 }
 
-absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
+absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, const Limit& limit,
                                              bool packed) {
   BASCULE_TRY(open_slots());
   measured_ = {};
   to_all_ = workers.empty();
-  BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
+  BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, limit));
   for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
   std::optional<OfferedSlot> made;
-  if (absl::Status begun = begin_writing(grant, made, deadline); !begun.ok()) {
+  if (absl::Status begun = begin_writing(grant, made, limit.deadline()); !begun.ok()) {
     coordinator_->give_back(grant);
     return begun;
   }
   grant.in_pieces &= packed;
-  coordinator_->announce(grant, made, deadline);
+  coordinator_->announce(grant, made, limit);
   if (single_copy()) {
     if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
       slots_->seal_again(grant.slot, published_.version, published_.digest);
@@ -84,7 +84,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
       .version = grant.version, .slot = grant.slot, .bytes = slots_->slot_bytes(), .digest = std::nullopt};
 }
 
-void Publisher::seal(Publication publication, std::optional<Digest> digest, Deadline deadline) {
+void Publisher::seal(Publication publication, std::optional<Digest> digest, const Limit& limit) {
   warnings_.clear();
   if (digest && published_.digest == digest)
     warnings_.push_back(cat("version ", publication.version, kSameBytes, published_.version,
@@ -93,7 +93,7 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, Dead
   publication.digest = digest;
   if (absl::Status sealed = slots_->seal(publication); !sealed.ok())
     return coordinator_->abandon(publication.version, std::move(sealed));
-  coordinator_->seal(publication.version, digest, deadline);
+  coordinator_->seal(publication.version, digest, limit);
 }
 
 absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
@@ -102,11 +102,8 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
-  const Deadline asked(endpoint_.timeout);
-  const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
-  const auto leave_time = [&] {
-    return Deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(least)));
-  };
+  const Limit asked = Limit::timeout(endpoint_, Clock::now());
+  const auto leave_time = [&] { return asked.or_least(endpoint_, Clock::now()); };
   BASCULE_ASSIGN(Packing packing, registration_->packing(weights));
   BASCULE_TRY(annotate(packer_->check(packing), call));
   if (!slots_->is_open()) {  // now the layout becomes final
@@ -117,7 +114,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   // A send that took long to make its slots still has time to wait for one. A send that waited long for its slot still
   // has time to fill it, and its workers have time to prepare it.
   BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time(), /*packed=*/true));
-  const Deadline deadline = leave_time();
+  const Limit limit = leave_time();
   packing.in_pieces = in_pieces_;
   const Clock::time_point start = Clock::now();
   if (absl::Status packed = packer_->pack(packing, slots_->memory(publication.slot),
@@ -129,24 +126,26 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
     return packed;
   }
   if (packer_->enqueues() && !wait) {
-    finish_behind(publication, start, deadline);
+    finish_behind(publication, start, limit);
   } else {
-    finish(publication, start, deadline);
+    finish(publication, start, limit);
   }
   pending_ = pending;
   return absl::OkStatus();
 }
 
-void Publisher::finish(Publication publication, Clock::time_point packing_since, Deadline deadline) {
-  const absl::StatusOr<std::optional<Digest>> digest = packer_->finish(deadline);
+void Publisher::finish(Publication publication, Clock::time_point packing_since, const Limit& limit) {
+  const absl::StatusOr<std::optional<Digest>> digest = packer_->finish(limit.deadline());
   measured_.pack = seconds_between(packing_since, Clock::now());
   if (digest.ok()) {
-    seal(publication, *digest, deadline);
+    seal(publication, *digest, limit);
     return look_for_infinities(publication);  // while the workers prepare
   }
   warnings_.clear();
   sealed_version_ = publication.version;
-  coordinator_->abandon(publication.version, annotate(digest.status(), cat("pack version ", publication.version)));
+  const std::string within = absl::IsDeadlineExceeded(digest.status()) ? cat(" within ", limit.text()) : "";
+  coordinator_->abandon(publication.version,
+                        annotate(digest.status(), cat("pack version ", publication.version, within)));
 }
 
 // A cast to f16 makes values above 65,504 infinite, and an engine that reads them answers nonsense.
@@ -163,13 +162,13 @@ void Publisher::look_for_infinities(const Publication& publication) {
   warnings_.push_back(std::move(warning));
 }
 
-void Publisher::finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline) {
+void Publisher::finish_behind(const Publication& publication, Clock::time_point packing_since, const Limit& limit) {
   {
     const std::lock_guard lock(sealing_mutex_);
     sealing_ = true;
   }
-  sealer_->submit([this, publication, packing_since, deadline] {
-    finish(publication, packing_since, deadline);
+  sealer_->submit([this, publication, packing_since, limit] {
+    finish(publication, packing_since, limit);
     const std::lock_guard lock(sealing_mutex_);
     sealing_ = false;
     sealed_.notify_all();

@@ -26,6 +26,7 @@
 
 #include "absl/strings/numbers.h"
 #include <bascule/trainer_ref/http/http_wire.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -197,8 +198,7 @@ struct HttpClient::Impl {
       }
     };
     io.restart();
-    const absl::Duration bounded = std::min(timeout, absl::Hours(24));
-    asio::co_spawn(io, exchange(*url, method, body, absl::ToChronoNanoseconds(bounded)), settle);
+    asio::co_spawn(io, exchange(*url, method, body, on_clock(timeout)), settle);
     while (true) {
       try {
         io.run();

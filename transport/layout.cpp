@@ -161,19 +161,23 @@ const Placement* Layout::find(std::string_view wanted) const {
 }
 
 absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool casts) const {
-  std::vector<std::string> differences;
+  std::string first;  // difference; a list of a million must not take long
+  std::size_t differences = 0;
+  const auto differ = [&](const auto& text) {
+    if (differences++ == 0) first = text();
+  };
   std::vector<bool> named(by_name_.size(), false), covered(tensors_.size(), false);
   std::set<std::string_view> not_sent;
   std::uint32_t next = 0;  // both usually have the same order
   for (const TensorSpec& spec : expected) {
     const std::optional<std::uint32_t> number = number_of(spec.name, next);
     if (number ? named[*number] : not_sent.contains(spec.name)) {
-      differences.push_back(cat("tensor ", spec.name, " is expected twice"));
+      differ([&] { return cat("tensor ", spec.name, " is expected twice"); });
       continue;
     }
     if (!number) {
       not_sent.insert(spec.name);
-      differences.push_back(cat("tensor ", to_string(spec), " is expected, but not sent"));
+      differ([&] { return cat("tensor ", to_string(spec), " is expected, but not sent"); });
       continue;
     }
     named[*number] = true;
@@ -182,17 +186,17 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool c
     covered[static_cast<std::size_t>(sent - tensors_.data())] = true;
     const bool fits = casts ? kernels::can_cast(sent->spec.dtype, spec.dtype) : sent->spec.dtype == spec.dtype;
     if (!fits || sent->spec.shape != spec.shape)
-      differences.push_back(
-          cat("tensor ", spec.name, " is sent as ",
-              to_string(TensorSpec{spec.name, sent->spec.dtype, sent->spec.shape}).substr(spec.name.size() + 1),
-              ", expected ", to_string(spec).substr(spec.name.size() + 1)));
+      differ([&] {
+        return cat("tensor ", spec.name, " is sent as ",
+                   to_string(TensorSpec{spec.name, sent->spec.dtype, sent->spec.shape}).substr(spec.name.size() + 1),
+                   ", expected ", to_string(spec).substr(spec.name.size() + 1));
+      });
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    if (!covered[i]) differences.push_back(cat("tensor ", to_string(tensors_[i].spec), " is sent, but not expected"));
-  if (differences.empty()) return absl::OkStatus();
-  const std::size_t more = differences.size() - 1;
-  return invalid_argument(differences.front(),
-                          more == 0 ? "" : cat("; and ", more, " more difference", more == 1 ? "" : "s"),
+    if (!covered[i]) differ([&] { return cat("tensor ", to_string(tensors_[i].spec), " is sent, but not expected"); });
+  if (differences == 0) return absl::OkStatus();
+  const std::size_t more = differences - 1;
+  return invalid_argument(first, more == 0 ? "" : cat("; and ", more, " more difference", more == 1 ? "" : "s"),
                           "; the worker's model must be the trainer's");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ struct SenderStatus {
   Version version = 0;  // published last, in this or an earlier epoch
   DigestMode digest = DigestMode::kOn;
   std::optional<Layout> layout{};  // once a model is registered
+  // The same, encoded: if set, sent instead of `layout`. Null in a received status.
+  std::shared_ptr<const std::vector<std::uint8_t>> encoded_layout{};
   std::vector<WorkerStatus> workers{};
   std::vector<SlotStatus> slots{};
   // How to reach the slots in `offered`, in the form of a welcome; sent on a Unix socket once there are slots. The

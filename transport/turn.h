@@ -37,7 +37,7 @@ struct Turn {
   void act(Which action) {
     actions.emplace_back(std::in_place_type<Which>, std::move(action));
   }
-  Clock::time_point in(absl::Duration time) const { return now + absl::ToChronoNanoseconds(time); }
+  Clock::time_point in(absl::Duration time) const { return now + on_clock(time); }
 };
 
 }  // namespace bascule::inline v0

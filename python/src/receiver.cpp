@@ -107,9 +107,7 @@ class ReceiverHandle {
       absl::Status ready;
       {
         const Unlocked unlocked;
-        ready = receiver().wait_ready(least, absl::FromChrono(std::min<Clock::duration>(
-                                                 absl::ToChronoNanoseconds(kInterruptible),
-                                                 std::max(deadline.at() - Clock::now(), Clock::duration::zero()))));
+        ready = receiver().wait_ready(least, std::min(kInterruptible, std::max(deadline.left(), absl::ZeroDuration())));
       }
       if (!absl::IsDeadlineExceeded(ready) || deadline.passed()) return check(std::move(ready));
       if (closing_) throw Failure{absl::CancelledError("this receiver was closed")};

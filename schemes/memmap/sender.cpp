@@ -130,7 +130,7 @@ absl::Status MemmapSender::begin(SlotId slot, const std::atomic<std::uint64_t>& 
   if (last_of_its_kind(file)) return unavailable(slot_file_name(slot), " holds the newest version that is on the disk");
   lock.unlock();
 
-  const Deadline soon(std::min(deadline.at(), Clock::now() + absl::ToChronoNanoseconds(kForeignReader)));
+  const Deadline soon(std::min(deadline.at(), Clock::now() + on_clock(kForeignReader)));
   BASCULE_ASSIGN(const bool locked, try_lock_until(file.fd.get(), FileLock::kExclusive, soon));
   if (!locked) return unavailable(slot_file_name(slot), " is read by a process that is not a worker of this sender");
   if (absl::Status unlisted = take_from_manifest(file); !unlisted.ok()) {

@@ -67,7 +67,7 @@ std::unique_ptr<Communicator> Ranks::end(CommGroupId group) {
 }
 
 bool Ranks::hangs() const {
-  const Clock::time_point since = Clock::now() - absl::ToChronoNanoseconds(kLeaves);
+  const Clock::time_point since = Clock::now() - on_clock(kLeaves);
   return std::ranges::any_of(joined_,
                              [since](const auto& each) { return each.second.leaves && *each.second.leaves < since; });
 }

@@ -329,8 +329,7 @@ void Sender::Shared::close() {
     closed_ = true;
     changed_.notify_all();
     // The memory of an abort that hangs stays with its thread.
-    changed_.wait_for(lock, absl::ToChronoNanoseconds(limits_.leave),
-                      [this] { return communicators_ == 0 && !working_; });
+    changed_.wait_for(lock, on_clock(limits_.leave), [this] { return communicators_ == 0 && !working_; });
   }
   if (time_.joinable()) time_.join();
 }

@@ -79,16 +79,19 @@ absl::Status Admissions::claim(Version version, Version most, FleetTurn& turn) {
 
 void Admissions::note(event::LayoutRegistered& registered, FleetTurn& turn) {
   books_.layout = std::move(registered.layout);
+  books_.encoded_layout = std::move(registered.encoded);
   std::vector<WorkerId> parked;
   for (const auto& [id, member] : books_.roster.members())
     if (member.state() == Member::State::kParked) parked.push_back(id);
   for (const WorkerId id : parked)  // another rank of its group may already have admitted it
     if (Member* member = books_.roster.find(id); member->state() == Member::State::kParked) consider(*member, turn);
+  compared_.reset();
 }
 
 void Admissions::note(event::SlotsOpened& opened, FleetTurn& turn) {
   books_.layout = std::move(opened.layout);
-  encoded_layout_ = std::move(opened.encoded);
+  books_.encoded_layout = std::move(opened.encoded);
+  compared_.reset();
   books_.slots.open(opened.slots);
   for (auto& [id, member] : books_.roster.members())
     if (member.state() == Member::State::kAdmitted) welcome(member, turn);
@@ -97,9 +100,8 @@ void Admissions::note(event::SlotsOpened& opened, FleetTurn& turn) {
 
 void Admissions::consider(Member& member, FleetTurn& turn) {
   if (!books_.layout) return;
-  if (member.hello.expected)
-    if (absl::Status fits = books_.layout->check_expected(*member.hello.expected, member.hello.casts); !fits.ok())
-      return refuse(member, annotate(fits, cat("worker ", member.name())));
+  if (absl::Status fits = compare(member.hello); !fits.ok())
+    return refuse(member, annotate(fits, cat("worker ", member.name())));
   member.hello.expected.reset();  // as long as the layout, and no longer needed
   if (books_.slots.single_copy() && member.hello.ranks > 1 && !member.hello.casts)
     return refuse(member, failed_precondition("worker ", member.name(), ": with slots=1 a worker that reads in place ",
@@ -113,6 +115,16 @@ void Admissions::consider(Member& member, FleetTurn& turn) {
   for (Member* rank : ranks) welcome(*rank, turn);
 }
 
+// Hundreds of workers may have waited for the layout, and nearly all expect the same list (transport/known_tensors.h).
+absl::Status Admissions::compare(const Hello& hello) {
+  if (!hello.expected) return absl::OkStatus();
+  if (compared_ && compared_->expected == hello.expected && compared_->casts == hello.casts) return compared_->fits;
+  compared_ = {.expected = hello.expected,
+               .casts = hello.casts,
+               .fits = books_.layout->check_expected(*hello.expected, hello.casts)};
+  return compared_->fits;
+}
+
 void Admissions::welcome(Member& member, FleetTurn& turn) {
   books_.roster.move(member, Member::State::kWelcoming);
   action::Admit admit{.id = member.id,
@@ -120,7 +132,7 @@ void Admissions::welcome(Member& member, FleetTurn& turn) {
                       .welcome = {.id = member.id,
                                   .epoch = books_.rules.epoch,
                                   .layout = {},
-                                  .encoded_layout = encoded_layout_,
+                                  .encoded_layout = books_.encoded_layout,
                                   .digest = books_.endpoint.digest,
                                   .offer = {},
                                   .slots = {}}};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,6 +36,7 @@ class Admissions {
   // A worker reports that it has `version`, so the next number will be above it. `most` is as in Versions::claim().
   absl::Status claim(Version version, Version most, FleetTurn& turn);
   void consider(Member& member, FleetTurn& turn);  // refuses or welcomes the member, or leaves it parked
+  absl::Status compare(const Hello& hello);        // compares the tensors that it expects with the layout
   void welcome(Member& member, FleetTurn& turn);
   void turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn);  // a connection that is no member
   void refuse(Member& member, const absl::Status& why);                   // a member that is not welcomed
@@ -42,7 +44,12 @@ class Admissions {
   Books& books_;
   Departures& departures_;
   CatchUps& catch_ups_;
-  EncodedLayout encoded_layout_;  // the final layout, for every welcome
+  struct Compared {
+    SharedSpecs expected;
+    bool casts = false;
+    absl::Status fits;
+  };
+  std::optional<Compared> compared_;  // the last comparison
   std::string last_refusal_;
   Clock::time_point refusal_due_;      // when a refused connection is logged again
   std::uint64_t refusals_unsaid_ = 0;  // refusals since the last logged one

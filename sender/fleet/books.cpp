@@ -41,12 +41,17 @@ void Books::tell_prepare(const std::vector<Member*>& members, const Publication&
   say(std::move(knowing), std::move(prepare), turn);
 }
 
-void Books::wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn) {
-  if (const auto at = versions.wait_until(version, until)) turn.act(action::WakeAt{*at});
+void Books::limit(InFlightVersion& version, const Limit& limit, FleetTurn& turn) {
+  version.round.limit(limit);
+  wake_at(limit.until, turn);
 }
 
 void Books::leave_time(InFlightVersion& version, FleetTurn& turn) {
-  wait_until(version, std::max(version.until, turn.in(std::min(endpoint.timeout, endpoint.flip_timeout))), turn);
+  limit(version, version.round.limit().or_least(endpoint, turn.now), turn);
+}
+
+void Books::wake_at(Clock::time_point at, FleetTurn& turn) {
+  if (const auto first = versions.wait_until(at)) turn.act(action::WakeAt{*first});
 }
 
 }  // namespace bascule::inline v0

@@ -49,9 +49,11 @@ struct Books {
   // Leases the slot to workers and tells them. Workers that know the slot all get one message; each of the others also
   // gets an offer.
   void tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn);
-  void wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn);
-  // Extends the deadline for a step that begins only now, because it had to wait for other workers.
+  // The version's current step has this limit.
+  void limit(InFlightVersion& version, const Limit& limit, FleetTurn& turn);
+  // Extends the limit for a step that begins only now, because it had to wait for other workers.
   void leave_time(InFlightVersion& version, FleetTurn& turn);
+  void wake_at(Clock::time_point at, FleetTurn& turn);  // a limit ends then
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
@@ -62,6 +64,7 @@ struct Books {
   Versions versions;
   SlotAllocator slots;
   std::optional<Layout> layout{};
+  EncodedLayout encoded_layout{};       // for every welcome and status
   std::vector<std::string> warnings{};  // for the next report
   bool some_left_out = false;           // the last version was not for all workers
 

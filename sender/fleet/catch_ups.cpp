@@ -37,8 +37,8 @@ void CatchUps::begin(Member& member, FleetTurn& turn) {
       Round(
           *newest, std::move(workers),
           {.single_copy = false, .delivers = books_.rules.delivers, .behind = false, .each = false, .persists = false}),
-      turn.now, /*is_catch_up=*/true);
-  books_.wait_until(version, turn.in(books_.endpoint.timeout), turn);
+      /*is_catch_up=*/true);
+  books_.limit(version, Limit::timeout(books_.endpoint, turn.now), turn);
   for (Member* rank : ranks) {
     books_.roster.set_catch_up(*rank, version.ticket);
     if (!books_.slots.holds(newest->slot, rank->holder())) version.leased.insert(rank->id);

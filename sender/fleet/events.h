@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include <bascule/sender/expected_workers.h>
-#include <bascule/transport/deadline.h>
+#include <bascule/sender/fleet/limit.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/slot_ring.h>
 #include <bascule/transport/wire/messages.h>
@@ -58,6 +58,7 @@ struct HolderGone {  // the last lease pipe of an instance hung up
 
 struct LayoutRegistered {  // greetings are now compared with it
   Layout layout;
+  EncodedLayout encoded{};
 };
 struct SlotsOpened {  // comes once; workers are welcomed after it
   std::vector<OfferedSlot> slots;
@@ -80,12 +81,12 @@ struct GivenBack {  // comes instead of Announced
 struct Announced {  // writing begins
   Grant grant;
   std::optional<OfferedSlot> memory;  // if the slot is new
-  Clock::time_point deadline;
+  Limit limit{};                      // single copy: until its readers yield
 };
 struct SlotSealed {  // the last byte is written
   Version version = 0;
   std::optional<Digest> digest;
-  Clock::time_point deadline;  // the decision's deadline
+  Limit limit{};  // until every worker is ready
 };
 struct Abandoned {  // comes instead of SlotSealed
   Version version = 0;

@@ -15,6 +15,14 @@ concept Notes = requires(Part& part, Which& event, FleetTurn& turn) {
   part.note(event, turn);
 };
 
+// What a late worker has not done.
+std::string_view missing_of(const Round& round, WorkerId worker) {
+  if (round.is_loading(worker)) return "its engine has not loaded it";
+  if (round.was_told(worker)) return "no ack";
+  if (round.phase() == Round::Phase::kWriting) return "its engine has not yielded";
+  return round.is_ready(worker) ? "no message that it is prepared" : "no message that it is ready";
+}
+
 }  // namespace
 
 std::vector<Action> Fleet::on(Event event, Clock::time_point now) {
@@ -99,15 +107,11 @@ void Fleet::judge(FleetTurn& turn) {
   for (const Ticket ticket : books_.versions.due(judged_at_)) {
     InFlightVersion& version = *books_.versions.find(ticket);
     Round& round = version.round;
-    const bool flips = round.phase() == Round::Phase::kCommitting;
-    const std::string limit = absl::FormatDuration(flips ? books_.endpoint.flip_timeout : books_.endpoint.timeout);
     for (const WorkerId id : round.late(judged_at_))
-      late.emplace(id, round.is_loading(id)
-                           ? deadline_exceeded("version ", version.version(), ": its engine has not loaded it within ",
-                                               absl::FormatDuration(books_.endpoint.load_timeout))
-                           : deadline_exceeded("version ", version.version(), ": no ",
-                                               flips ? "ack" : "message that it is prepared", " within ", limit));
+      late.emplace(id, deadline_exceeded("version ", version.version(), ": ", missing_of(round, id), " within ",
+                                         round.limit_of(id)->text()));
     if (round.phase() != Round::Phase::kDelivering) continue;
+    const std::string limit = round.limit().text();
     if (version.is_catch_up) {
       for (const WorkerId id : round.remaining())
         late.emplace(id, deadline_exceeded("version ", version.version(), " was not delivered within ", limit));
@@ -117,12 +121,7 @@ void Fleet::judge(FleetTurn& turn) {
     }
   }
   for (const auto& [id, why] : late) departures_.evict(id, why);
-  const std::vector<Ticket> due = books_.versions.due(judged_at_);
-  work(turn);                      // once they are gone, all remaining readers may have yielded
-  for (const Ticket ticket : due)  // waits for the next loading deadline of the remaining workers
-    if (InFlightVersion* const version = books_.versions.find(ticket))
-      if (const auto loads = version->round.next_load_deadline(); loads && *loads > judged_at_)
-        books_.wait_until(*version, *loads, turn);
+  work(turn);  // once they are gone, all remaining readers may have yielded
   single_copy_.judge(judged_at_, turn);
   if (const auto at = books_.versions.wake_behind(judged_at_)) turn.act(action::WakeAt{*at});
 }

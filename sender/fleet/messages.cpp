@@ -54,8 +54,11 @@ void Fleet::hear(Member& member, const Failed& failed, FleetTurn& turn) {
 
 // It now has load_timeout, instead of the rest of flip_timeout.
 void Fleet::hear(Member& member, const Loading& loading, FleetTurn& turn) {
-  if (InFlightVersion* version = version_of(member, loading.version, turn))
-    version->round.loading(member.id, turn.in(books_.endpoint.load_timeout));
+  InFlightVersion* const version = version_of(member, loading.version, turn);
+  if (version == nullptr) return;
+  const Limit limit = Limit::load(books_.endpoint, turn.now);
+  version->round.loading(member.id, limit);
+  books_.wake_at(limit.until, turn);
 }
 
 void Fleet::hear(Member& member, const Ack& ack, FleetTurn& turn) {

@@ -16,7 +16,8 @@ void Progress::note(event::SlotSealed& sealed, FleetTurn& turn) {
   if (!sent->round.under_way()) return;
   books_.slots.seal(sent->publication().slot, sealed.version);
   sent->round.sealed(sealed.digest);
-  books_.wait_until(*sent, sealed.deadline, turn);
+  books_.limit(*sent, sealed.limit, turn);
+  if (books_.versions.delivers(sent->ticket)) books_.leave_time(*sent, turn);  // for the last bytes
 }
 
 void Progress::note(event::Abandoned& abandoned, FleetTurn& turn) {
@@ -74,7 +75,7 @@ void Progress::advance(InFlightVersion& version, FleetTurn& turn) {
         books_.say(round.remaining(), Abort{.version = number, .torn = version.torn}, turn);
         break;
       case Round::Action::kDecide: decide(version, turn); break;
-      case Round::Action::kDecided: books_.say(round.to_tell(), Decided{.version = number}, turn); break;
+      case Round::Action::kDecided: tell_decided(version, turn); break;
       case Round::Action::kPersist:
         turn.act(action::Persist{.ticket = version.ticket, .publication = version.publication()});
         break;
@@ -104,7 +105,6 @@ void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
 void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
   if (version.is_catch_up) {
     version.round.decided(absl::OkStatus());
-    books_.wait_until(version, turn.in(books_.endpoint.flip_timeout), turn);
   } else if (books_.rules.publishes) {
     version.moving = true;
     turn.act(action::Publish{.ticket = version.ticket, .publication = version.publication()});
@@ -116,16 +116,22 @@ void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
 void Progress::decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn) {
   version.round.decided(status);
   if (!status.ok()) return;
-  const auto flip = absl::ToChronoNanoseconds(books_.endpoint.flip_timeout);
-  // With commit=each, workers that are not prepared yet keep their deadline.
-  const auto from = books_.endpoint.commit_each ? std::max(turn.now, version.until) : turn.now;
-  books_.wait_until(version, from + flip, turn);
+  // With commit=each, workers that are not prepared yet keep their limit. It may have passed during the decision.
+  if (const auto at = version.round.next_deadline()) books_.wake_at(*at, turn);
   books_.slots.publish(version.publication());
   books_.versions.publish(version.version());
   books_.some_left_out = !version.names.empty();
   // A version to all is also due to workers that joined meanwhile and caught up with the previous version.
   for (auto& [id, member] : books_.roster.members())
     if (version.names.empty() || version.owed.contains(id)) member.owed = true;
+}
+
+// Each worker has flip_timeout from when it is told.
+void Progress::tell_decided(InFlightVersion& version, FleetTurn& turn) {
+  const Limit limit = Limit::flip(books_.endpoint, turn.now);
+  version.round.limit_acks(limit);
+  books_.wake_at(limit.until, turn);
+  books_.say(version.round.to_tell(), Decided{.version = version.version()}, turn);
 }
 
 // ---- its end ----

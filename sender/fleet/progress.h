@@ -27,6 +27,7 @@ class Progress {
   void deliver(InFlightVersion& version, FleetTurn& turn);
   void decide(InFlightVersion& version, FleetTurn& turn);
   void decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn);
+  void tell_decided(InFlightVersion& version, FleetTurn& turn);
   void settle(const InFlightVersion& sent, FleetTurn& turn);
   SendReport report_of(const InFlightVersion& sent) const;
   void finish_abort(const InFlightVersion& sent, FleetTurn& turn);

@@ -153,10 +153,10 @@ void Round::decided(const absl::Status& status) {
   enter(Phase::kAborted);
 }
 
-void Round::loading(WorkerId id, Clock::time_point until) {
+void Round::loading(WorkerId id, const Limit& limit) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->done() || !worker->told || phase_ != Phase::kCommitting) return;
-  if (worker->load_messages++ < kMostLoadMessages) worker->loads_until = until;
+  if (worker->load_messages++ < kMostLoadMessages && limit.until > worker->limit.until) worker->limit = limit;
 }
 
 void Round::acked(WorkerId id, double seconds, double stall_seconds) {
@@ -251,30 +251,62 @@ bool Round::was_told(WorkerId id) const {
 
 bool Round::is_loading(WorkerId id) const {
   const Worker* const worker = find(id);
-  return worker != nullptr && !worker->done() && worker->loads_until.has_value();
+  return worker != nullptr && !worker->done() && worker->load_messages > 0;
 }
 
-std::optional<Clock::time_point> Round::next_load_deadline() const {
-  std::optional<Clock::time_point> next;
-  for (const Worker& worker : workers_)
-    if (!worker.done() && worker.loads_until) next = next ? std::min(*next, *worker.loads_until) : worker.loads_until;
-  return next;
+bool Round::is_ready(WorkerId id) const {
+  const Worker* const worker = find(id);
+  return worker != nullptr && worker->ready;
+}
+
+// ---- limits ----
+
+void Round::limit_acks(const Limit& limit) {
+  for (const WorkerId id : to_tell_)
+    if (Worker* const worker = find(id)) worker->limit = limit;
+}
+
+const Limit* Round::limit_of(const Worker& worker) const {
+  const auto applies = [](bool waits, const Limit& limit) { return waits ? &limit : nullptr; };
+  if (worker.lost) return nullptr;
+  switch (phase_) {  // until it is ready, a worker that failed is awaited as well
+    case Phase::kWriting: return applies(rules_.single_copy && !worker.ready, limit_);
+    case Phase::kSealed: return applies(!worker.ready, limit_);
+    case Phase::kPreparing: return applies(!worker.prepared && !worker.failed, limit_);
+    case Phase::kCommitting:
+      if (worker.done()) return nullptr;
+      return worker.told ? &worker.limit : applies(!worker.prepared, limit_);
+    default: return nullptr;
+  }
+}
+
+const Limit* Round::limit_of(WorkerId id) const {
+  const Worker* const worker = find(id);
+  return worker == nullptr ? nullptr : limit_of(*worker);
 }
 
 std::vector<WorkerId> Round::late(Clock::time_point now) const {
-  const auto is_late = [this, now](const Worker& worker) {
-    switch (phase_) {
-      case Phase::kWriting: return rules_.single_copy && !worker.ready;
-      case Phase::kSealed: return !worker.ready;
-      case Phase::kPreparing: return !worker.prepared && !worker.failed;
-      case Phase::kCommitting: return !worker.done() && (!worker.loads_until || *worker.loads_until <= now);
-      default: return false;
-    }
-  };
   std::vector<WorkerId> ids;
   for (const Worker& worker : workers_)
-    if (!worker.lost && is_late(worker)) ids.push_back(worker.who.id);
+    if (const Limit* const limit = limit_of(worker); limit != nullptr && limit->until <= now)
+      ids.push_back(worker.who.id);
   return ids;
+}
+
+std::optional<Clock::time_point> Round::next_deadline(Clock::time_point after) const {
+  std::optional<Clock::time_point> next;
+  const auto consider = [&](const Limit& limit) {
+    if (limit.until > after && limit.until != Clock::time_point::max())
+      next = next ? std::min(*next, limit.until) : limit.until;
+  };
+  // The scheme is awaited in kDelivering; a single copy's trainer, or readers that left, in kWriting.
+  if (phase_ == Phase::kWriting || phase_ == Phase::kDelivering) {
+    consider(limit_);
+  } else {
+    for (const Worker& worker : workers_)
+      if (const Limit* const limit = limit_of(worker)) consider(*limit);
+  }
+  return next;
 }
 
 std::vector<WorkerReport> Round::reports() const {

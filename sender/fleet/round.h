@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include <bascule/sender/fleet/limit.h>
 #include <bascule/sender/report.h>
-#include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0 {
@@ -60,9 +60,10 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
-  // The worker knows the decision, and may take until `until` to load the version. A second such message moves that
-  // time once more, because at the first the worker may still have been loading another version.
-  void loading(WorkerId worker, Clock::time_point until);
+  // The worker knows the decision, and has the time of `limit` to load the version, if that is longer than the time it
+  // has anyway. A second such message moves that time once more, because at the first the worker may still have been
+  // loading another version.
+  void loading(WorkerId worker, const Limit& limit);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);
   void lost(WorkerId worker, absl::Status why);
@@ -82,10 +83,21 @@ class Round {
   bool deserted() const { return lost_ == workers_.size(); }
   std::vector<WorkerId> failed() const;  // with `each`: workers that are not lost, but will not flip
   bool was_told(WorkerId worker) const;  // whether it was told of the decision
-  // The workers that keep the current phase from ending, except those that still have time to load.
+
+  // ---- limits: until the decision, one for all workers; then each has its own, from when it was told ----
+
+  void limit(const Limit& limit) { limit_ = limit; }  // sets the current step's limit
+  const Limit& limit() const { return limit_; }
+  void limit_acks(const Limit& limit);  // sets it for the workers in to_tell()
+  // Returns the limit that a worker is under, or null if the round does not wait for it now.
+  const Limit* limit_of(WorkerId worker) const;
+  // Returns the workers that keep the round waiting, and whose limit has passed.
   std::vector<WorkerId> late(Clock::time_point now = Clock::time_point::max()) const;
+  // The first limit after `after`; nullopt: nothing that the round waits for has one.
+  std::optional<Clock::time_point> next_deadline(Clock::time_point after = Clock::time_point::min()) const;
   bool is_loading(WorkerId worker) const;
-  std::optional<Clock::time_point> next_load_deadline() const;  // of the loading workers
+  bool is_ready(WorkerId worker) const;
+
   const absl::Status& why_aborted() const { return why_aborted_; }
   void abort(absl::Status why);  // does nothing once the decision was requested
 
@@ -100,7 +112,7 @@ class Round {
     WorkerIdentity who;
     std::size_t group = 0;  // in groups_
     bool ready = false, prepared = false, told = false, acked = false, lost = false, failed = false;
-    std::optional<Clock::time_point> loads_until;
+    Limit limit{};  // once told
     int load_messages = 0;
     WorkerReport report;
     bool done() const { return acked || lost || failed; }
@@ -112,6 +124,7 @@ class Round {
   Worker* find(WorkerId id);  // null if the worker is lost
   const Worker* find(WorkerId id) const;
   std::size_t group_of(const WorkerIdentity& who);
+  const Limit* limit_of(const Worker& worker) const;
   bool enough_prepared() const;
   bool settled() const { return undone_ == 0 && (!rules_.persists || persisted_); }
   bool find_to_tell();
@@ -125,6 +138,7 @@ class Round {
 
   Publication publication_;
   Rules rules_;
+  Limit limit_ = Limit::none();
   std::vector<Worker> workers_;                         // in the order they joined
   std::unordered_map<WorkerId, std::size_t> places_;    // in workers_
   std::vector<Group> groups_;                           // a worker without a group has its own

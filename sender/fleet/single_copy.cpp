@@ -27,7 +27,7 @@ void SingleCopy::let_write(InFlightVersion& sent, FleetTurn& turn) {
   ask_those_that_came_back(sent, turn);
   if (!sent.round.yielded() || !in_the_way(sent).empty()) return;
   sent.written = true;
-  books_.wait_until(sent, turn.in(books_.endpoint.loan_timeout), turn);
+  books_.limit(sent, Limit::loan(books_.endpoint, turn.now), turn);
   turn.act(action::MayWrite{sent.version()});
 }
 
@@ -72,13 +72,14 @@ void SingleCopy::ask_those_that_came_back(InFlightVersion& sent, FleetTurn& turn
 
 void SingleCopy::judge(Clock::time_point at, FleetTurn& turn) {
   InFlightVersion* const sent = books_.versions.sent();
-  if (sent == nullptr || sent->until > at || !sent->round.yielded() || sent->version() == came_back_) return;
+  if (sent == nullptr || sent->round.limit().until > at || !sent->round.yielded() || sent->version() == came_back_)
+    return;
   if (sent->written) return turn.act(action::EndLoan{sent->version()});
   std::string readers;
   for (const Holder holder : in_the_way(*sent))
     absl::StrAppend(&readers, readers.empty() ? "" : ", ", books_.roster.name_of(holder));
-  sent->round.abort(deadline_exceeded("the single copy is still read by ", readers, ", which did not yield; stop or ",
-                                      "restart what reads it"));
+  sent->round.abort(deadline_exceeded("the single copy is still read by ", readers, ", which did not yield within ",
+                                      sent->round.limit().text(), "; stop or restart what reads it"));
   turn.going_on.insert(sent->ticket);
 }
 

@@ -7,12 +7,11 @@
 
 namespace bascule::inline v0 {
 
-InFlightVersion& Versions::begin(Round round, Clock::time_point until, bool is_catch_up) {
+InFlightVersion& Versions::begin(Round round, bool is_catch_up) {
   const Ticket ticket = next_++;
   if (!is_catch_up) sent_ = ticket;
   return under_way_
-      .emplace(ticket,
-               InFlightVersion{.ticket = ticket, .round = std::move(round), .until = until, .is_catch_up = is_catch_up})
+      .emplace(ticket, InFlightVersion{.ticket = ticket, .round = std::move(round), .is_catch_up = is_catch_up})
       .first->second;
 }
 
@@ -36,24 +35,22 @@ std::vector<Ticket> Versions::tickets() const {
 
 // ---- deadlines ----
 
-std::optional<Clock::time_point> Versions::wait_until(InFlightVersion& each, Clock::time_point until) {
-  each.until = until;
-  if (wakes_at_ && *wakes_at_ <= until) return std::nullopt;
+std::optional<Clock::time_point> Versions::wait_until(Clock::time_point until) {
+  if (until == Clock::time_point::max() || (wakes_at_ && *wakes_at_ <= until)) return std::nullopt;
   return wakes_at_ = until;
 }
 
 std::vector<Ticket> Versions::due(Clock::time_point now) const {
   std::vector<Ticket> due;
   for (const auto& [ticket, each] : under_way_)
-    if (each.round.under_way() && each.until <= now) due.push_back(ticket);
+    if (const auto at = each.round.next_deadline(); at && *at <= now) due.push_back(ticket);
   return due;
 }
 
 std::optional<Clock::time_point> Versions::wake_behind(Clock::time_point now) {
   std::optional<Clock::time_point> next;
   for (const auto& [ticket, each] : under_way_)
-    if (each.round.under_way() && each.until > now && each.until != Clock::time_point::max())
-      next = next ? std::min(*next, each.until) : each.until;
+    if (const auto at = each.round.next_deadline(now)) next = next ? std::min(*next, *at) : at;
   if (next && (!wakes_at_ || *next < *wakes_at_)) return wakes_at_ = next;
   return std::nullopt;
 }

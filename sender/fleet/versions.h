@@ -18,7 +18,6 @@ namespace bascule::inline v0 {
 struct InFlightVersion {
   Ticket ticket = 0;
   Round round;
-  Clock::time_point until;           // deadline of its current wait; max(): it waits for the public thread
   bool is_catch_up = false;          // false: the public thread sends it
   std::set<WorkerId> leased{};       // of a catch-up: workers whose lease began with it; others keep theirs if it fails
   std::vector<std::string> names{};  // of a send: the names that were requested; empty: all
@@ -36,7 +35,7 @@ class Versions {
   // `published` is the last version of earlier runs, and `used` the highest number known to be used.
   Versions(Version published, Version used) : published_(published), used_(used) {}
 
-  InFlightVersion& begin(Round round, Clock::time_point until, bool is_catch_up);
+  InFlightVersion& begin(Round round, bool is_catch_up);
   void end(Ticket ticket);
   InFlightVersion* find(Ticket ticket);
   InFlightVersion* sent();  // the version that the public thread sends; null if none is under way
@@ -48,8 +47,8 @@ class Versions {
 
   // ---- deadlines ----
 
-  // Moves a deadline. Returns a time to wake at, unless an earlier wake-up was already requested.
-  std::optional<Clock::time_point> wait_until(InFlightVersion& each, Clock::time_point until);
+  // A limit ends at `until`. Returns a time to wake at, unless an earlier wake-up was already requested.
+  std::optional<Clock::time_point> wait_until(Clock::time_point until);
   void woken() { wakes_at_.reset(); }
   std::vector<Ticket> due(Clock::time_point now) const;
   std::optional<Clock::time_point> wake_behind(

@@ -101,11 +101,11 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
                                                        .behind = books_.rules.delivers_while_written && grant.in_pieces,
                                                        .each = books_.endpoint.commit_each,
                                                        .persists = books_.rules.persists}),
-                                                Clock::time_point::max(), /*is_catch_up=*/false);
+                                                /*is_catch_up=*/false);
   sent.names = grant.to;
   sent.owed.insert(owed.begin(), owed.end());
   sent.written = !single_copy;  // a single copy is written later, once it may be
-  if (single_copy) books_.wait_until(sent, announced.deadline, turn);
+  if (single_copy) books_.limit(sent, announced.limit, turn);
   turn.going_on.insert(sent.ticket);
 }
 

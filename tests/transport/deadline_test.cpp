@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <variant>
+
+#include <bascule/transport/turn.h>
+
 namespace bascule {
 namespace {
 
@@ -29,6 +33,18 @@ TEST(Deadline, TakesDurationsThatNoClockHolds) {
     EXPECT_TRUE(deadline.passed());
     EXPECT_LE(deadline.left(), absl::ZeroDuration());
   }
+}
+
+// The sum of a later time and such a duration lay in the past.
+TEST(Deadline, NoDurationMovesATimeBack) {
+  const Clock::time_point in_a_year = Clock::now() + std::chrono::hours(24 * 365);
+  for (const absl::Duration length : {absl::Hours(9'999'999), absl::Hours(2'000'000), absl::InfiniteDuration()}) {
+    EXPECT_GT(in_a_year + on_clock(length), in_a_year);
+    EXPECT_GT((Turn<std::variant<int>>{.now = in_a_year}.in(length)), in_a_year);
+  }
+  EXPECT_EQ(on_clock(absl::Seconds(-1)), Clock::duration::zero());
+  EXPECT_EQ(on_clock(-absl::InfiniteDuration()), Clock::duration::zero());
+  EXPECT_EQ(on_clock(absl::Milliseconds(1500)), std::chrono::milliseconds(1500));
 }
 
 TEST(Deadline, SecondsBetweenHaveASign) {

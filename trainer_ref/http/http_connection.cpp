@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include <bascule/trainer_ref/http/http_wire.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -109,7 +110,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
   http::request_parser<http::string_body> parser;
   parser.body_limit(limits.max_body_bytes);
   parser.header_limit(limits.max_header_bytes);
-  stream_.expires_after(absl::ToChronoNanoseconds(limits.idle_timeout));
+  stream_.expires_after(on_clock(limits.idle_timeout));
   // Fails if the header announces a body that is too long.
   error_code error = co_await read_message(stream_, buffer_, parser, ReadTo::kHeader);
   head_ = is_head(parser.get(), buffer_.data());

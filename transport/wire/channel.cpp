@@ -20,7 +20,7 @@ constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is freed after it
 
 using Bytes = std::span<const std::uint8_t>;
 
-Bytes layout_of(const EncodedMessage& message) { return message.layout ? Bytes(*message.layout) : Bytes(); }
+Bytes last_of(const EncodedMessage& message) { return message.last ? Bytes(*message.last) : Bytes(); }
 
 // The rest of consecutive pieces after the first `sent` bytes of all.
 std::array<iovec, 3> unsent_pieces(std::size_t sent, std::array<Bytes, 3> pieces) {
@@ -97,9 +97,11 @@ void Channel::post_closed() {
 // ---- reading ----
 
 void Channel::wait_readable() {
+  if (std::exchange(waits_readable_, true)) return;
   socket_.async_wait(Socket::wait_read, [weak = weak_from_this()](const boost::system::error_code& error) {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
+    self->waits_readable_ = false;
     if (error) return self->fail(unavailable("waiting for the peer: ", error.message()));
     self->read_on();
   });
@@ -114,12 +116,12 @@ void Channel::read_soon() {
 // Waits for the socket only when nothing is left to read: it does not signal bytes that a TLS session holds.
 void Channel::read_on() {
   const bool all = read_frames(kReadsPerWake);
-  if (open()) all ? wait_readable() : read_soon();
+  if (open() && !decoding_) all ? wait_readable() : read_soon();
 }
 
 bool Channel::read_frames(int most_reads) {
   while (most_reads-- > 0)
-    if (!open() || !read_some()) return true;
+    if (!open() || decoding_ || !read_some()) return true;
   return false;
 }
 
@@ -175,10 +177,31 @@ void Channel::finish_header() {
 }
 
 void Channel::finish_frame() {
-  absl::StatusOr<Message> message = decode(std::span(body_).first(length_), known_.get());
+  if (decoder_ && length_ >= Decoder::kLong) return decode_behind();
+  absl::StatusOr<Message> message = decode(std::span(body_).first(length_));
+  if (body_.size() > kKeptBuffer) Decoder::Body().swap(body_);
+  deliver(std::move(message));
+}
+
+void Channel::decode_behind() {
+  decoding_ = true;
+  decoder_->decode(std::exchange(body_, {}), length_,
+                   [weak = weak_from_this(), executor = socket_.get_executor()](absl::StatusOr<Message> decoded) {
+                     boost::asio::post(executor, [weak, decoded = std::move(decoded)]() mutable {
+                       const std::shared_ptr<Channel> self = weak.lock();
+                       if (!self || !self->open()) return;
+                       self->decoding_ = false;
+                       self->last_heard_ = Clock::now();
+                       self->deliver(std::move(decoded));
+                       if (!self->open()) return;
+                       self->peer_gone_ ? self->peer_gone(self->why_gone_) : self->read_soon();
+                     });
+                   });
+}
+
+void Channel::deliver(absl::StatusOr<Message> message) {
   std::vector<UniqueFd> descriptors = std::exchange(descriptors_, {});
   got_ = 0;
-  if (body_.size() > kKeptBuffer) decltype(body_)().swap(body_);
   if (!message.ok()) return fail(annotate(message.status(), "the peer broke the protocol"));
   const std::shared_ptr<Handlers> handlers = handlers_;  // the call may close the channel
   handlers->on_message(*std::move(message), std::move(descriptors));
@@ -225,7 +248,7 @@ void Channel::enqueue(Frame frame, std::span<const int> descriptors) {
 int Channel::write_some(Frame& frame, std::span<const int> descriptors) {
   while (frame.left() > 0) {
     const std::array<iovec, 3> pieces =
-        unsent_pieces(frame.sent, {frame.header, frame.body->bytes, layout_of(*frame.body)});
+        unsent_pieces(frame.sent, {frame.header, frame.body->bytes, last_of(*frame.body)});
     if (frame.sent > 0) descriptors = {};
     const int socket = socket_.native_handle();
     const Transferred written = tls_ ? send_some(socket, *tls_, pieces) : send_some(socket, pieces, descriptors);
@@ -272,12 +295,14 @@ void Channel::write_queue() {
 // channel closes.
 void Channel::peer_gone(int error) {
   peer_gone_ = true;
+  why_gone_ = error;
   queue_.clear();
   queued_bytes_ = 0;
   boost::asio::post(socket_.get_executor(), [weak = weak_from_this(), error] {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || !self->handlers_) return;
     self->read_frames(kReadsPerWake * 16);
+    if (self->decoding_) return;  // this comes again
     self->fail(is_hang_up(error) ? unavailable("the peer hung up")
                                  : unavailable("writing to the peer: ", std::strerror(error)));
   });

@@ -26,9 +26,9 @@
 #include "absl/status/status.h"
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/posix/fork_guard.h>
-#include <bascule/transport/posix/page_allocator.h>
 #include <bascule/transport/posix/socket_io.h>
 #include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/wire/decoder.h>
 #include <bascule/transport/wire/messages.h>
 #include <bascule/transport/wire/tls.h>
 
@@ -54,9 +54,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // `on_closed` runs, or by close(). Another start() replaces the handlers, starting with the next message.
   void start(OnMessage on_message, OnClosed on_closed);
 
-  // Makes the channel look up received tensor lists in `known`, which several channels may share. Call it before
-  // start().
-  void recognise(std::shared_ptr<KnownTensors> known) { known_ = std::move(known); }
+  // Has long messages decoded by `decoder`, which several channels may share. Until one is decoded, nothing more is
+  // read. Call it before start().
+  void decode_by(std::shared_ptr<Decoder> decoder) { decoder_ = std::move(decoder); }
 
   // Queues a message, and tries to write it at once. Descriptors (at most kMaxDescriptors; none over TLS) are
   // duplicated, so the caller keeps its own. Does nothing once the channel is closed.
@@ -64,8 +64,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // The same for a message to many peers, which is encoded once; all queues share one copy.
   void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
 
-  // Handles messages that have already arrived. Call it before you give up a peer for its silence, but not from a
-  // handler of this channel. The call may close the channel.
+  // Handles messages that have already arrived, except one that is being decoded, and those behind it. Call it before
+  // you give up a peer for its silence, but not from a handler of this channel. The call may close the channel.
   void read_queued();
 
   // Writes what the socket takes at once, then closes; no handler is called any more. Over TLS, close_notify ends the
@@ -74,9 +74,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void close();
 
   bool open() const { return socket_.is_open(); }
-  Clock::time_point last_heard() const {
-    return last_heard_;
-  }  // when the last byte came; over TLS, when a byte of a whole record was read
+  // A message has arrived and is being decoded.
+  bool decoding() const { return decoding_; }
+  // When the last byte came; over TLS, when a byte of a whole record was read. While a message is decoded it is now:
+  // what the peer says meanwhile is not read yet.
+  Clock::time_point last_heard() const { return decoding_ ? Clock::now() : last_heard_; }
 
  private:
   struct Handlers {
@@ -99,6 +101,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::span<std::uint8_t> read_target();
   void finish_header();
   void finish_frame();
+  void decode_behind();
+  void deliver(absl::StatusOr<Message> message);
 
   bool unsent() const;
   void wait_writable();
@@ -113,22 +117,25 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   Socket socket_;
   std::optional<TlsSession> tls_;
-  std::shared_ptr<KnownTensors> known_;
+  std::shared_ptr<Decoder> decoder_;    // null: this thread decodes
   std::shared_ptr<Handlers> handlers_;  // shared with a running call
   Clock::time_point last_heard_ = Clock::now();
   absl::Status why_;  // why it closed
 
   // The frame being read: `got_` bytes of header and body so far.
   std::array<std::uint8_t, 4> header_{};
-  std::vector<std::uint8_t, PageAllocator<std::uint8_t>> body_;  // reused; may be longer than the frame
-  std::size_t length_ = 0;                                       // of the body, once the header was read
+  Decoder::Body body_;      // reused; may be longer than the frame
+  std::size_t length_ = 0;  // of the body, once the header was read
   std::size_t got_ = 0;
   std::vector<UniqueFd> descriptors_;
+  bool decoding_ = false;        // the frame, elsewhere
+  bool waits_readable_ = false;  // the socket is watched
 
   std::deque<Frame> queue_;
   std::size_t queued_bytes_ = 0;
   bool waits_writable_ = false;
   bool peer_gone_ = false;  // nothing can be written; its messages are still read
+  int why_gone_ = 0;        // errno
 };
 
 // Makes the socket end with this process: neither a started program nor a forked child gets it. Close such a socket

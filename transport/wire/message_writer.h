@@ -27,10 +27,10 @@ class MessageWriter {
   }
   template <typename T>
   void operator()(const char* key, const std::optional<T>& value) {
-    if (value) map_[key] = written(*value);
+    if (value && key != left_out_) map_[key] = written(*value);
   }
   void operator()(const char* key, const SharedSpecs& value) {
-    if (value) map_[key] = written(*value);
+    if (value && key != left_out_) map_[key] = written(*value);
   }
   void bytes(const char* key, const std::string& value);
   void bytes(const char* key, const std::optional<std::string>& value);
@@ -49,6 +49,7 @@ class MessageWriter {
   static Json written(DigestMode mode);
   static Json written(const Digest& digest);
   friend EncodedLayout encode(const Layout&);
+  friend EncodedTensors encode(const std::vector<TensorSpec>&);
   static Json written(const Layout& layout);
 
   template <typename T>

@@ -63,18 +63,28 @@ EncodedLayout encode(const Layout& layout) {
   return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(layout)));
 }
 
+EncodedTensors encode(const std::vector<TensorSpec>& tensors) {
+  return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(tensors)));
+}
+
 EncodedMessage::EncodedMessage(const Message& message) : name(name_of(message)) {
-  if (const auto* const welcome = std::get_if<Welcome>(&message)) layout = welcome->encoded_layout;
-  MessageWriter writer(layout ? "layout" : "");
+  std::string_view key = "layout";
+  if (const auto* const welcome = std::get_if<Welcome>(&message)) last = welcome->encoded_layout;
+  if (const auto* const status = std::get_if<SenderStatus>(&message)) last = status->encoded_layout;
+  if (const auto* const hello = std::get_if<Hello>(&message)) {
+    last = hello->encoded_expected;
+    key = "expected";
+  }
+  MessageWriter writer(last ? key : "");
   writer.constant("type", name);
   std::visit([&writer](const auto& alternative) { fields(writer, alternative); }, message);
   bytes = Json::to_cbor(writer.take());
-  if (layout) add_key(bytes, "layout");
+  if (last) add_key(bytes, key);
 }
 
 std::vector<std::uint8_t> encode(const Message& message) {
   EncodedMessage encoded(message);
-  if (encoded.layout) encoded.bytes.insert(encoded.bytes.end(), encoded.layout->begin(), encoded.layout->end());
+  if (encoded.last) encoded.bytes.insert(encoded.bytes.end(), encoded.last->begin(), encoded.last->end());
   return std::move(encoded.bytes);
 }
 

@@ -35,6 +35,11 @@ struct HeldSlot {
   Version version = 0;
 };
 
+// A list of tensors in encoded form, made once and shared by every message that carries it: the I/O thread must not
+// encode a long one.
+using EncodedTensors = std::shared_ptr<const std::vector<std::uint8_t>>;
+using EncodedLayout = std::shared_ptr<const std::vector<std::uint8_t>>;
+
 // worker → sender, first
 struct Hello {
   std::uint32_t protocol = kProtocol;
@@ -50,13 +55,11 @@ struct Hello {
   Version serving = 0;                             // 0: none
   std::vector<HeldSlot> held;                      // leases that it still has
   SharedSpecs expected;                            // null: it takes any tensors
+  EncodedTensors encoded_expected{};               // if set, sent instead of `expected`; null in a received message
   bool casts = false;                              // it casts, so the sender's tensors may have other types
   std::vector<std::vector<std::string>> fused;     // lists of tensors that should lie side by side
   std::optional<std::string> compatibility_key{};  // ReceiverOptions::compatibility_key
 };
-
-// A layout in encoded form, made once and shared by every message that carries the layout.
-using EncodedLayout = std::shared_ptr<const std::vector<std::uint8_t>>;
 
 // sender → worker
 struct Welcome {
@@ -150,20 +153,21 @@ absl::Status check_compatibility_key(std::string_view compatibility_key);  // er
 
 // An encoded message. It can be sent to any number of peers, whose queues share its bytes:
 //
-//   | bytes: a map, without its last value if that is an encoded layout | layout |
+//   | bytes: a map, without its last value if that is encoded already | last |
 struct EncodedMessage {
   explicit EncodedMessage(const Message&);
-  std::size_t size() const { return bytes.size() + (layout ? layout->size() : 0); }
+  std::size_t size() const { return bytes.size() + (last ? last->size() : 0); }
 
   const char* name;
   std::vector<std::uint8_t> bytes;
-  EncodedLayout layout;  // null if there is none
+  std::shared_ptr<const std::vector<std::uint8_t>> last;  // an EncodedLayout or EncodedTensors, or null
 };
 
 // A message is a CBOR map, with its name under "type". decode() may be given any bytes, and returns INVALID_ARGUMENT if
 // they are malformed, nest deeper than 8, or have an unknown type, a missing or ill-typed key, or a value out of range.
 // A tensor list that is in `known` is not decoded again.
 EncodedLayout encode(const Layout& layout);
+EncodedTensors encode(const std::vector<TensorSpec>& tensors);
 std::vector<std::uint8_t> encode(const Message&);
 absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known = nullptr);
 

@@ -18,11 +18,11 @@ void World::write(Grant grant) {
   const Version version = grant.version = ++last_version_;
   std::optional<OfferedSlot> made;
   if (grant.is_new) made = OfferedSlot{.id = grant.slot, .memory = &memory_};
-  const Time deadline = send_began_ + absl::ToChronoNanoseconds(endpoint_.timeout);
-  tell(event::Announced{std::move(grant), made, deadline});
+  const Limit limit = Limit::timeout(endpoint_, send_began_);
+  tell(event::Announced{std::move(grant), made, limit});
   const double pack = static_cast<double>(settings_.pieces.bytes) / settings_.pack_bytes_per_second;
-  agenda_.after(duration_of(pack), [this, version, deadline] {
-    tell(event::SlotSealed{version, Digest{.low = version, .high = version}, deadline});
+  agenda_.after(duration_of(pack), [this, version, limit] {
+    tell(event::SlotSealed{version, Digest{.low = version, .high = version}, limit});
   });
 }
 

@@ -23,7 +23,7 @@ class PlannerReplay : public testing::Test {
     }
   }
   void pass(absl::Duration time) {
-    now += absl::ToChronoNanoseconds(time);
+    now += on_clock(time);
     if (!wakes_at || *wakes_at > now) return;
     wakes_at.reset();
     tell(event::Tick{});

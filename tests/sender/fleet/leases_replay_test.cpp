@@ -215,8 +215,8 @@ class LeasesOverTcp : public testing::Test {
     tell(event::LayoutRegistered{});
     tell(event::SlotsOpened{{{{7, 0}, &memory_}, {{7, 1}, &memory_}}, {}, {}});
     tell(event::TakeWanted{});
-    tell(event::Announced{Grant{.version = 1, .slot = {7, 0}}, {}, now_});
-    tell(event::SlotSealed{1, {}, now_ + std::chrono::seconds(30)});
+    tell(event::Announced{Grant{.version = 1, .slot = {7, 0}}, {}, Limit::timeout({}, now_)});
+    tell(event::SlotSealed{1, {}, Limit::timeout({}, now_)});
     tell(event::Delivered{1, absl::OkStatus()});
   }
   template <typename Event>

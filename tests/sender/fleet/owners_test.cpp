@@ -217,25 +217,28 @@ Round round_of(Version version) {
 
 TEST(VersionsTest, HaveTicketsThatAreNotUsedAgain) {
   Versions versions(0, 0);
-  const Ticket first = versions.begin(round_of(1), {}, false).ticket;
+  const Ticket first = versions.begin(round_of(1), false).ticket;
   EXPECT_EQ(versions.sent()->ticket, first);
-  const Ticket catch_up = versions.begin(round_of(1), {}, true).ticket;
+  const Ticket catch_up = versions.begin(round_of(1), true).ticket;
   EXPECT_THAT(versions.tickets(), ElementsAre(first, catch_up));
   versions.end(first);
   EXPECT_EQ(versions.sent(), nullptr);
   EXPECT_EQ(versions.find(first), nullptr);
-  EXPECT_NE(versions.begin(round_of(2), {}, false).ticket, first);
+  EXPECT_NE(versions.begin(round_of(2), false).ticket, first);
 }
 
 TEST(VersionsTest, AskToBeWokenForTheEarliestDeadlineOnly) {
   Versions versions(0, 0);
   const Clock::time_point start{};
   const auto at = [&](int seconds) { return start + std::chrono::seconds(seconds); };
-  InFlightVersion& first = versions.begin(round_of(1), start, false);
-  InFlightVersion& second = versions.begin(round_of(1), start, true);
-  EXPECT_EQ(versions.wait_until(first, at(10)), at(10));
-  EXPECT_EQ(versions.wait_until(second, at(20)), std::nullopt);
-  EXPECT_EQ(versions.wait_until(second, at(5)), at(5));
+  InFlightVersion& first = versions.begin(round_of(1), false);
+  InFlightVersion& second = versions.begin(round_of(1), true);
+  first.round.limit({.option = "timeout", .length = absl::Seconds(10), .until = at(10)});
+  second.round.limit({.option = "timeout", .length = absl::Seconds(5), .until = at(5)});
+  EXPECT_EQ(versions.wait_until(at(10)), at(10));
+  EXPECT_EQ(versions.wait_until(at(20)), std::nullopt);
+  EXPECT_EQ(versions.wait_until(Clock::time_point::max()), std::nullopt);
+  EXPECT_EQ(versions.wait_until(at(5)), at(5));
   versions.woken();
   EXPECT_THAT(versions.due(at(5)), ElementsAre(second.ticket));
   EXPECT_EQ(versions.wake_behind(at(5)), at(10));

@@ -140,7 +140,7 @@ class SingleCopyParts : public FleetParts {
     books_.slots.announce(*single_copy_.take(), std::nullopt);
     sent_ = &books_.versions.begin(Round({.version = 2, .slot = kSlot, .bytes = 16, .digest = std::nullopt},
                                          {{member_.id, "w"}}, {.single_copy = true}),
-                                   turn_.now, /*is_catch_up=*/false);
+                                   /*is_catch_up=*/false);
   }
   Member& member_ = join("w", 1);
   SingleCopy single_copy_{books_};
@@ -160,11 +160,11 @@ TEST_F(SingleCopyParts, IsWrittenOnceItsReaderHasYielded) {
 TEST_F(SingleCopyParts, ALoanThatCameBackInTimeIsNotEnded) {
   sent_->round.ready(member_.id);
   single_copy_.let_write(*sent_, turn_);
-  single_copy_.judge(sent_->until, turn_);
+  single_copy_.judge(sent_->round.limit().until, turn_);
   EXPECT_EQ(done<action::EndLoan>().size(), 1u);
   event::LoanEnded ended{.version = 2, .in_time = true};
   single_copy_.note(ended, turn_);
-  single_copy_.judge(sent_->until, turn_);
+  single_copy_.judge(sent_->round.limit().until, turn_);
   EXPECT_EQ(done<action::EndLoan>().size(), 1u);
   EXPECT_TRUE(sent_->round.under_way());
 }

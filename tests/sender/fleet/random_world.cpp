@@ -224,7 +224,7 @@ void RandomWorld::writer_step(std::uint32_t what) {
         return tell_and_look(event::Abandoned{version_, absl::AbortedError("dropped"), single_copy() && what % 16 < 8});
       }
       trace_ += cat("version ", version_, " is sealed\n");
-      return tell_and_look(event::SlotSealed{version_, std::nullopt, now + std::chrono::seconds(30)});
+      return tell_and_look(event::SlotSealed{version_, std::nullopt, Limit::timeout(endpoint, now)});
     }
   }
 }

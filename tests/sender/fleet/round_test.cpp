@@ -63,19 +63,24 @@ TEST(Round, WaitsForEveryWorkerInEachPhase) {
 TEST(Round, AWorkerThatLoadsHasTimeOfItsOwn) {
   const Clock::time_point start{};
   const auto at = [start](int seconds) { return start + std::chrono::seconds(seconds); };
+  const auto by = [&](int seconds) {
+    return Limit{.option = "load_timeout", .length = absl::Seconds(seconds), .until = at(seconds)};
+  };
   Round round = round_in(Phase::kCommitting);
-  round.loading(kA, at(10));
+  round.limit_acks(by(5));
+  EXPECT_EQ(round.next_deadline(), at(5));
+  round.loading(kA, by(10));
   EXPECT_TRUE(round.is_loading(kA));
   EXPECT_THAT(round.late(at(9)), ElementsAre(kB));
   EXPECT_THAT(round.late(at(10)), ElementsAre(kA, kB));
-  EXPECT_EQ(round.next_load_deadline(), at(10));
-  round.loading(kA, at(20));  // it still loaded another one
-  EXPECT_EQ(round.next_load_deadline(), at(20));
-  round.loading(kA, at(30));
-  EXPECT_EQ(round.next_load_deadline(), at(20)) << "loading has a deadline";
+  EXPECT_EQ(round.next_deadline(at(5)), at(10));
+  round.loading(kA, by(20));  // it still loaded another one
+  EXPECT_EQ(round.next_deadline(at(5)), at(20));
+  round.loading(kA, by(30));
+  EXPECT_EQ(round.next_deadline(at(5)), at(20)) << "loading has a deadline";
   round.acked(kA, 0, 0);
   EXPECT_FALSE(round.is_loading(kA));
-  EXPECT_EQ(round.next_load_deadline(), std::nullopt);
+  EXPECT_EQ(round.next_deadline(at(5)), std::nullopt);
   EXPECT_THAT(round.late(at(99)), ElementsAre(kB));
 }
 

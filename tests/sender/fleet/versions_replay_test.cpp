@@ -70,7 +70,7 @@ TEST_F(CatchUpReplay, ThatIsLateEndsTheMembershipAndNothingElse) {
   const WorkerId id = join(hello("late", 5));
   told<Prepare>(id);
   pass(absl::Minutes(1));
-  EXPECT_THAT(why_closed(id), HasSubstr("version 1: no message that it is prepared within 30s"));
+  EXPECT_THAT(why_closed(id), HasSubstr("version 1: no message that it is ready within 30s (timeout)"));
   EXPECT_TRUE(fleet.versions().tickets().empty());
   EXPECT_THAT(status_of(send()), IsOk());
 }
@@ -79,7 +79,7 @@ TEST_F(CatchUpReplay, ThatIsLateEndsTheMembershipAndNothingElse) {
 
 class DeadlineReplay : public Replay {
  protected:
-  DeadlineReplay() {
+  explicit DeadlineReplay(std::string_view options = "") : Replay(options) {
     open();
     send();
     quick_ = serve(hello("quick", 1));
@@ -131,7 +131,7 @@ TEST_F(DeadlineReplay, AnEngineThatLoadsHasALoadsTimeAndNoMore) {
   for (const WorkerStatus& worker : status.workers) EXPECT_EQ(worker.state, "loading");
   say(quick_, Ack{.version = version, .stall_seconds = 0, .seconds = 100});
   pass(absl::Seconds(21));
-  EXPECT_THAT(why_closed(slow_), HasSubstr("its engine has not loaded it within 2m"));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("its engine has not loaded it within 2m (load_timeout)"));
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
 }
 
@@ -156,8 +156,81 @@ TEST_F(DeadlineReplay, AWorkerThatIsLateWithItsAckIsEvictedAndTheSendSettles) {
   for (const WorkerId id : {quick_, slow_}) say(id, Prepared{.version = version});
   say(quick_, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
   pass(absl::Seconds(6));
-  EXPECT_THAT(why_closed(slow_), HasSubstr("no ack within 5s"));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("no ack within 5s (flip_timeout)"));
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
+}
+
+class LongFlip : public DeadlineReplay {
+ protected:
+  LongFlip() : DeadlineReplay("flip_timeout=9999999h") {}
+};
+
+// The sum of the clock and this duration lay in the past, so that every worker was late with its ack at once.
+TEST_F(LongFlip, IsNotOverAtOnce) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  for (const WorkerId id : {quick_, slow_}) say(id, Prepared{.version = version});
+  pass(absl::Hours(24 * 300));
+  for (const WorkerId id : {quick_, slow_}) say(id, Ack{.version = version});
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kServing));
+}
+
+class EachDeadlineReplay : public DeadlineReplay {
+ protected:
+  EachDeadlineReplay() : DeadlineReplay("commit=each&timeout=4s&flip_timeout=2s") {}
+};
+
+// The ones that were told had the time of those that were still to prepare.
+TEST_F(EachDeadlineReplay, AnAckIsDueOneFlipTimeoutAfterItsOwnDecision) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  for (const WorkerId id : {quick_, slow_}) say(id, Prepared{.version = version});
+  say(quick_, Ack{.version = version});
+  pass(absl::Milliseconds(1900));
+  EXPECT_FALSE(peers.at(slow_).closed);
+  pass(absl::Milliseconds(200));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("no ack within 2s (flip_timeout)"));
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
+}
+
+// The ones that were still to prepare had the time of those that were told, and the error named flip_timeout.
+TEST_F(EachDeadlineReplay, AWorkerThatIsToPrepareIsJudgedByTimeout) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  say(quick_, Prepared{.version = version});
+  pass(absl::Seconds(1));
+  say(quick_, Ack{.version = version});
+  pass(absl::Milliseconds(2900));
+  EXPECT_FALSE(peers.at(slow_).closed);
+  pass(absl::Milliseconds(200));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("no message that it is prepared within 4s (timeout)"));
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
+}
+
+TEST_F(EachDeadlineReplay, AWorkerThatPreparesLastHasAFlipTimeoutOfItsOwn) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  say(quick_, Prepared{.version = version});
+  say(quick_, Ack{.version = version});
+  pass(absl::Milliseconds(3900));
+  say(slow_, Prepared{.version = version});
+  pass(absl::Milliseconds(1900));
+  EXPECT_FALSE(peers.at(slow_).closed);
+  say(slow_, Ack{.version = version});
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kServing));
+}
+
+TEST_F(EachDeadlineReplay, AnErrorNamesTheShorterLimitOfAStepThatBeganLate) {
+  const Version version = begin();
+  pass(absl::Seconds(10));  // it took long to write
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  seal(version);
+  say(quick_, Prepared{.version = version});
+  say(quick_, Ack{.version = version});
+  pass(absl::Milliseconds(1900));
+  EXPECT_FALSE(peers.at(slow_).closed);
+  pass(absl::Milliseconds(200));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("no message that it is prepared within 2s (flip_timeout)"));
 }
 
 TEST_F(DeadlineReplay, AVersionThatIsNotDeliveredInTimeIsAbortedOnceTheSlotIsBack) {

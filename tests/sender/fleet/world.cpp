@@ -18,7 +18,8 @@ FleetRules FleetWorld::rules(std::string_view options, Scheme scheme) {
 
 FleetWorld::FleetWorld(std::string_view options, Scheme scheme)
     : layout(*Layout::arrange({TensorSpec{"w", DType::kF32, {4}}}, {})),
-      slots(rules(options, scheme).endpoint.slots),
+      endpoint(rules(options, scheme).endpoint),
+      slots(endpoint.slots),
       fleet(rules(options, scheme)) {}
 
 void FleetWorld::tell(Event event) {
@@ -37,7 +38,7 @@ void FleetWorld::carry_out(Action& action) {
 }
 
 void FleetWorld::pass(absl::Duration time) {
-  const Clock::time_point end = now + absl::ToChronoNanoseconds(time);
+  const Clock::time_point end = now + on_clock(time);
   while (wakes_at && *wakes_at <= end) {
     now = std::max(now, *std::exchange(wakes_at, std::nullopt));
     tell(event::Tick{});
@@ -135,13 +136,14 @@ std::optional<Grant> FleetWorld::take_granted() {
 Version FleetWorld::announce(const Grant& grant) {
   std::optional<OfferedSlot> made;
   if (grant.is_new) made = OfferedSlot{.id = grant.slot, .memory = &memory_};
-  tell(event::Announced{grant, made, now + std::chrono::seconds(30)});
+  asked_ = Limit::timeout(endpoint, now);
+  tell(event::Announced{grant, made, asked_});
   return grant.version;
 }
 
-void FleetWorld::seal(Version version, absl::Duration decide_within) {
+void FleetWorld::seal(Version version) {
   const Digest digest{.low = version, .high = version};
-  tell(event::SlotSealed{version, digest, now + absl::ToChronoNanoseconds(decide_within)});
+  tell(event::SlotSealed{version, digest, asked_});
 }
 
 void FleetWorld::abandon(Version version, bool torn) {

@@ -48,7 +48,7 @@ class FleetWorld {
   std::optional<Grant> ask(std::vector<std::string> workers = {});
   std::optional<Grant> take_granted();  // with a number, if there is one
   Version announce(const Grant& grant);
-  void seal(Version version, absl::Duration decide_within = absl::Seconds(30));
+  void seal(Version version);
   void abandon(Version version, bool torn = false);
   bool end_loan(Version version);  // false: it lapsed
 
@@ -58,6 +58,7 @@ class FleetWorld {
   void finish_persist(absl::Status status = absl::OkStatus());
 
   const Layout layout;
+  const Endpoint endpoint;
   const int slots;
   Fleet fleet;
   Clock::time_point now{std::chrono::hours(1)};
@@ -110,6 +111,7 @@ class FleetWorld {
   bool carrying_out_ = false;
   WorkerId next_ = 1;
   Version numbers_ = 0;
+  Limit asked_{};  // of the announced version
   std::optional<Version> loan_ended_, lapsed_;
   SlotMemory memory_;
 };

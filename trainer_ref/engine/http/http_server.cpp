@@ -17,6 +17,7 @@
 #include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/http/http_message.h>
 #include <bascule/trainer_ref/http/http_wire.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -105,7 +106,7 @@ struct HttpServer::Impl {
       if (!connection->busy()) connection->finish();
     if (connections.empty()) io.stop();
     asio::co_spawn(io, stop_on_second_signal(), asio::detached);
-    drain_timer.expires_after(absl::ToChronoNanoseconds(options.drain));
+    drain_timer.expires_after(on_clock(options.drain));
     co_await drain_timer.async_wait(with_error(error));
     engine.abort_all();
     drain_timer.expires_after(kLastWords);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/http_client.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -76,7 +77,7 @@ std::vector<EngineUse> EnginePool::use() { return impl_->queue.use(); }
 void EnginePool::wait_until_taken() { impl_->queue.wait_until_taken(); }
 
 absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration timeout) {
-  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
+  const Clock::time_point deadline = Clock::now() + on_clock(timeout);
   HttpClient client;
   std::map<std::string, std::string> urls;  // by worker
   for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine)
@@ -109,7 +110,7 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   EngineLimits smallest{.max_model_len = kNone, .max_completions = kNone, .max_batch = kNone};
   HttpClient client;
   client.authorize(impl_->options.api_key);
-  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(impl_->options.request_timeout);
+  const Clock::time_point deadline = Clock::now() + on_clock(impl_->options.request_timeout);
   for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine) {
     std::string url = impl_->find(engine);
     absl::StatusOr<EngineLimits> limits = probe_limits(url, client);
@@ -140,7 +141,7 @@ std::shared_ptr<RequestQueue::Call> EnginePool::ask_first(std::vector<RolloutReq
 
 absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared_ptr<RequestQueue::Call>& call) {
   const Clock::time_point began = Clock::now();
-  const auto patience = absl::ToChronoNanoseconds(2 * impl_->options.request_timeout);
+  const auto patience = on_clock(2 * impl_->options.request_timeout);
   RequestQueue& queue = impl_->queue;
   // Time in the queue after other requests does not count.
   Clock::time_point hope = began,
@@ -273,7 +274,7 @@ absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view 
 absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, std::string_view what) {
   HttpClient client;
   client.authorize(options.api_key);
-  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(options.request_timeout);
+  const Clock::time_point deadline = Clock::now() + on_clock(options.request_timeout);
   while (true) {
     const std::string url = find(engine);
     const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
