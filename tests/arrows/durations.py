@@ -30,7 +30,7 @@ def main() -> None:
     if wrong:
         sys.exit("\n".join(wrong) + f"\na duration is put on a clock without a limit; use on_clock() or Deadline ({ONLY})")
     if not seen:
-        sys.exit(f"expected {ONLY} to convert durations, found no such line; tell this check where they are converted")
+        sys.exit(f"expected {ONLY} to convert durations, found no such line; name the new place in this check")
 
 
 main()

@@ -64,7 +64,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // The same for a message to many peers, which is encoded once; all queues share one copy.
   void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
 
-  // Handles messages that have already arrived, except one that is being decoded, and those behind it. Call it before
+  // Handles messages that have already arrived, except one that is being decoded, and those after it. Call it before
   // you give up a peer for its silence, but not from a handler of this channel. The call may close the channel.
   void read_queued();
 

@@ -1,4 +1,4 @@
-// Decoder: decodes the long messages of several channels on a thread of its own. A list of 100,000 tensors takes a
+// Decoder: decodes the long messages of several channels on a separate thread. A list of 100,000 tensors takes a
 // tenth of a second of a processor's time, and much longer on a busy machine. Meanwhile the I/O thread goes on
 // answering, so that no peer takes this process for a silent one.
 //

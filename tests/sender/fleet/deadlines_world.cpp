@@ -216,7 +216,7 @@ void DeadlinesWorld::hear(Worker& worker, WorkerId id, const Prepare& prepare) {
   worker.to_all = prepare.version == version_ && (trainer_ == Trainer::kYielding || trainer_ == Trainer::kWrites);
   worker.ready = worker.sealed = worker.prepared = worker.decided = worker.loads = false;
   worker.load_messages = 0;
-  // A catch-up's time runs now. Otherwise that of a single copy does, and the others have theirs once it is sealed.
+  // A catch-up's time runs now. So does a single copy's; the other rounds have theirs once they are sealed.
   worker.limit = worker.to_all && slots > 1 ? Limit::none() : Limit::timeout(endpoint, now);
   if (worker.to_all && slots == 1 && !announcing_) {  // it came back, and all have a little more time
     sent_limit_ = sent_limit_.or_least(endpoint, now);

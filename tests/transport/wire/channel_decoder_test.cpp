@@ -65,9 +65,9 @@ TEST_F(ChannelDecoderTest, TheThreadGoesOnWhileALongMessageIsDecoded) {
   channel_->send(Heartbeat{});
   channel_->read_queued();
   run_ready();
-  EXPECT_THAT(heard_.messages, IsEmpty()) << "the short one is behind the long one";
+  EXPECT_THAT(heard_.messages, IsEmpty()) << "the short one comes after the long one";
   const Clock::time_point before = Clock::now();
-  EXPECT_GE(channel_->last_heard(), before) << "the peer is not silent: nobody reads what it says";
+  EXPECT_GE(channel_->last_heard(), before) << "the peer is not silent: its messages are only not read yet";
   std::vector<std::uint8_t> heartbeat(framed(Heartbeat{}).size());
   EXPECT_EQ(::read(theirs_.get(), heartbeat.data(), heartbeat.size()), static_cast<ssize_t>(heartbeat.size()));
   go_on();
@@ -121,7 +121,7 @@ TEST_F(ChannelDecoderTest, AChannelThatClosedMeanwhileDeliversNothing) {
   channel_->close();
   channel_.reset();
   std::promise<void> passed;
-  decoder_->decode({1}, 1, [&](const absl::StatusOr<Message>&) { passed.set_value(); });  // behind the long one
+  decoder_->decode({1}, 1, [&](const absl::StatusOr<Message>&) { passed.set_value(); });  // after the long one
   go_on();
   passed.get_future().wait();
   run_ready();
