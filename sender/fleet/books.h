@@ -51,17 +51,22 @@ struct Books {
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
+  // Adds a warning to the next report, which has a limit: workers that come and go between two sends cause warnings too.
+  void warn(std::string warning);
+  std::vector<std::string> take_warnings();
+
   const FleetRules rules;
   const Endpoint& endpoint = rules.endpoint;
   Roster roster;
   Versions versions;
   SlotAllocator slots;
   std::optional<Layout> layout{};
-  std::vector<std::string> warnings{};  // for the next report
   bool some_left_out = false;           // the last version was not for all workers
 
  private:
   LeaseNumber last_lease_ = 0;
+  std::vector<std::string> warnings_{};  // for the next report
+  std::size_t warnings_left_out_ = 0;
 };
 
 }  // namespace bascule::inline v0

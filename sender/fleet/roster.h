@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/fleet/events.h>
+#include <bascule/sender/fleet/recent.h>
 
 namespace bascule::inline v0 {
 
@@ -106,15 +107,15 @@ class Roster {
   const std::map<Holder, std::string>& holder_names() const { return holder_names_; }
 
   // Workers that were evicted for failing, and why; recorded until they serve again.
-  void poisoned(const std::string& name, std::string_view why) { poisoned_[name] = why; }
+  void poisoned(const std::string& name, std::string_view why) { poisoned_.set(name) = why; }
   void mended(const std::string& name);
-  const std::map<std::string, std::string>& poisoned() const { return poisoned_; }
+  const Recent<std::string>& poisoned() const { return poisoned_; }
   // Workers that the scheme gave up must stay away for a second, and twice as long each time, up to a minute, until
   // they have acknowledged a version.
   void pause(const std::string& name, Clock::time_point now);
   absl::Status check_pause(const std::string& name, Clock::time_point now) const;
   // Workers whose device is lost; recorded until another instance of the worker is welcomed.
-  void lost(const Member& member) { lost_[member.name()] = {member.connection_kind, member.hello.instance}; }
+  void lost(const Member& member) { lost_.set(member.name()) = {member.connection_kind, member.hello.instance}; }
   void found(const std::string& name) { lost_.erase(name); }
 
  private:
@@ -128,13 +129,13 @@ class Roster {
   std::set<std::pair<Holder, WorkerId>> holders_;
   std::size_t addressable_ = 0, copying_ = 0;
   std::map<Holder, std::string> holder_names_;
-  std::map<std::string, std::string> poisoned_;
-  std::map<std::string, std::pair<ConnectionKind, std::uint64_t>> lost_;  // instances
+  Recent<std::string> poisoned_;
+  Recent<std::pair<ConnectionKind, std::uint64_t>> lost_;  // instances
   struct Pause {
     Clock::duration length{};
     Clock::time_point until;
   };
-  std::map<std::string, Pause> pauses_;
+  Recent<Pause> pauses_;
 };
 
 }  // namespace bascule::inline v0

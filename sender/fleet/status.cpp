@@ -35,9 +35,9 @@ WorkerStatus status_of(const Member& member, const Books& books) {
                                                                    : behind,
                       .serving = member.serving,
                       .leases = books.slots.leases_of(member.holder())};
-  if (const auto known = books.roster.poisoned().find(member.name()); known != books.roster.poisoned().end()) {
+  if (const std::string* const why = books.roster.poisoned().find(member.name())) {
     status.state = "poisoned";
-    status.why = known->second;
+    status.why = *why;
   }
   return status;
 }
@@ -66,8 +66,9 @@ SenderStatus Fleet::status(std::optional<SlotId> untouched) const {
     status.workers.push_back(status_of(member, books_));
     named.insert(member.name());
   }
-  for (const auto& [name, why] : books_.roster.poisoned())
+  books_.roster.poisoned().for_each([&](const std::string& name, const std::string& why) {
     if (named.insert(name).second) status.workers.push_back({.worker = name, .state = "poisoned", .why = why});
+  });
   for (const auto& [holder, name] : books_.roster.holder_names())
     if (std::vector<std::uint32_t> leases = books_.slots.leases_of(holder);
         !leases.empty() && named.insert(name).second)

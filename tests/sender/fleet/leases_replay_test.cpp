@@ -69,6 +69,21 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
   EXPECT_TRUE(holds(1, prepare.slot));
 }
 
+// A table of everyone who was ever poisoned grew without end.
+TEST_F(LeaseReplay, OfWorkersThatWerePoisonedTheNewestAreRemembered) {
+  for (int i = 0; i < 3000; ++i) {
+    const WorkerId id = join(hello(cat("w-", i), 10 + static_cast<Holder>(i)));
+    say(id, Poisoned{.why = cat("why ", i)});
+    EXPECT_FALSE(is_member(id));
+  }
+  const std::vector<WorkerStatus> workers = fleet.status(std::nullopt).workers;
+  EXPECT_EQ(std::ranges::count(workers, "poisoned", &WorkerStatus::state), 1024);
+  const auto newest = std::ranges::find(workers, "w-2999", &WorkerStatus::worker);
+  ASSERT_NE(newest, workers.end());
+  EXPECT_EQ(newest->why, "why 2999");
+  EXPECT_EQ(std::ranges::find(workers, "w-0", &WorkerStatus::worker), workers.end());
+}
+
 // A release that crossed the prepare ended the lease of the newer version.
 TEST_F(LeaseReplay, AReleaseOfAnOlderVersionEndsNoNewerLease) {
   const WorkerId id = join(hello("w", 1));
