@@ -58,6 +58,7 @@ class Acceptor {
 
  private:
   using Protocol = boost::asio::generic::stream_protocol;
+  using Listener = boost::asio::basic_socket_acceptor<Protocol>;
   struct Newcomer {
     std::shared_ptr<TlsHandshake> handshake;  // TCP: until the peer is trusted
     std::shared_ptr<Channel> channel;         // after that
@@ -86,7 +87,8 @@ class Acceptor {
   const OnStatusQuery on_status_query_;
   const OnRefused on_refused_;
   std::optional<TlsContext> tls_;  // TCP, once bound
-  boost::asio::basic_socket_acceptor<Protocol> acceptor_;
+  Listener acceptor_;
+  Protocol protocol_{0, 0};  // of the address where it listens
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, as they came
   std::uint64_t next_number_ = 1;

@@ -143,5 +143,24 @@ TEST_F(Forked, WithoutForkItIsNamed) {
                              HasSubstr(cat("the last sender, pid ", trainer, ", left it running")))));
 }
 
+// posix_spawn() calls none of fork's handlers, and its child has all descriptors until its program starts.
+TEST_F(Forked, WithoutForkAChildOfALivingTrainerHoldsNothingUp) {
+  const test::Environment token("BASCULE_TOKEN", "a token of some length");
+  const test::ReservedPort port;
+  for (const std::string& endpoint :
+       {endpoint_, cat("fake://127.0.0.1:", port.number(), "?state=", folder_.path().string(), "/tcp")}) {
+    auto sender = std::make_optional(listen(endpoint));
+    ASSERT_THAT(*sender, IsOk());
+    const auto child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+    ASSERT_GE(child, 0);
+    if (child == 0)
+      while (true) ::pause();
+    sender.reset();
+    EXPECT_THAT(listen(endpoint), IsOk()) << endpoint;
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  }
+}
+
 }  // namespace
 }  // namespace bascule
