@@ -43,7 +43,7 @@ class Connector {
  private:
   void connect_folder();
   void connect_host();
-  // Tries each address from `next` on.
+  // Tries each address, starting with the one at `next`.
   void connect_to(const boost::asio::ip::tcp::resolver::results_type& addresses, std::size_t next);
   void shake_hands();
   void finish(absl::StatusOr<std::shared_ptr<Channel>> result);

@@ -129,10 +129,24 @@ absl::StatusOr<Observation> look(const ObserveOptions& options) {
   return seen;
 }
 
+// Whether a version is published and no worker has it, or is about to. Files need no worker: other programs read them.
+bool serves_nobody(const Observation& seen) {
+  const auto serves = [](const WorkerStatus& worker) {
+    return worker.state == "serving" || worker.state == "loading" || worker.state == "catching up";
+  };
+  if (!seen.publishes() || std::ranges::any_of(seen.status.workers, serves)) return false;
+  const absl::StatusOr<const Scheme*> scheme = find_scheme(seen.status.scheme);
+  return !seen.status.workers.empty() || !scheme.ok() || !(*scheme)->keeps_files;
+}
+
 }  // namespace
 
 absl::StatusOr<Observation> observe(const ObserveOptions& options) {
   return starting_threads("look at slots", [&] { return look(options); });
+}
+
+bool Observation::publishes() const {
+  return sender && std::ranges::any_of(slots, [](const ObservedSlot& slot) { return slot.says.state == "published"; });
 }
 
 std::vector<std::string> Observation::wrong() const {
@@ -145,7 +159,10 @@ std::vector<std::string> Observation::wrong() const {
     if (!slot.why.empty()) sentences.push_back(cat(which, " cannot be read: ", slot.why));
   }
   for (const WorkerStatus& worker : status.workers)
-    if (!worker.why.empty()) sentences.push_back(cat("worker ", worker.worker, " is poisoned: ", worker.why));
+    if (!worker.why.empty()) sentences.push_back(cat("worker ", worker.worker, " is ", worker.state, ": ", worker.why));
+  if (serves_nobody(*this))
+    sentences.push_back(
+        cat("no worker serves version ", status.version, status.workers.empty() ? "; none is connected" : ""));
   return sentences;
 }
 

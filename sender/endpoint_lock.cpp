@@ -90,8 +90,8 @@ bool lock_soon(int fd) {
 
 }  // namespace
 
-// Closing the descriptor does not suffice: a lock lasts until its last copy is closed. In a child that this process made
-// without fork() it is the parent's lock.
+// Closing the descriptor does not suffice: a lock lasts until its last copy is closed. In a child that this process
+// made without fork() it is the parent's lock.
 EndpointLock::~EndpointLock() {
   if (fd_ && owner_ == ::getpid()) ::flock(fd_.get(), LOCK_UN);
 }

@@ -1,11 +1,11 @@
 // sender.lock: allows one sender per endpoint, and keeps the numbers that outlive it.
 //
-// The file is locked for the sender's life (flock: the lock ends with the process; forked children do not keep it, and a
-// child of posix_spawn only until its program starts)
-// and holds the pid, the epoch and the last version in one fixed-size line. The next sender takes epoch + 1 and
-// continues above that version. The first one takes the Unix time in microseconds as its epoch. So even if the file is
-// lost while engines live on, a new run gets another epoch than the run that they serve, however soon it begins. (If
-// the clock was also set back, the new epoch is lower than theirs, and both ends refuse each other.)
+// The file is locked for the sender's life (flock: the lock ends with the process; forked children do not keep it, and
+// a child of posix_spawn only until its program starts) and holds the pid, the epoch and the last version in one
+// fixed-size line. The next sender takes epoch + 1 and continues above that version. The first one takes the Unix time
+// in microseconds as its epoch. So even if the file is lost while engines live on, a new run gets another epoch than
+// the run that they serve, however soon it begins. (If the clock was also set back, the new epoch is lower than theirs,
+// and both ends refuse each other.)
 #pragma once
 
 #include <unistd.h>

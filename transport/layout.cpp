@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::uint64_t kMostModelBytes = std::uint64_t{1} << 62;
 
-
 // The tensor's size in bytes, or an error that names it.
 absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
   BASCULE_TRY(check_tensor_name(spec.name));

@@ -22,8 +22,8 @@ absl::Status check_tensor_name(std::string_view name) {
   if (!is_utf8(name)) return invalid_argument("a tensor's name is not UTF-8");
   if (name.size() <= kMostTensorNameBytes) return absl::OkStatus();
   constexpr std::size_t kShown = 64;
-  return invalid_argument("a tensor's name has ", name.size(), " bytes, expected ", kMostTensorNameBytes, " at most: \"",
-                          shortened(name, kShown), "\"; give it a shorter one");
+  return invalid_argument("a tensor's name has ", name.size(), " bytes, expected ", kMostTensorNameBytes,
+                          " at most: \"", shortened(name, kShown), "\"; give it a shorter one");
 }
 
 std::string to_string(const TensorSpec& spec) {

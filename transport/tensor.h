@@ -21,7 +21,7 @@ namespace bascule::inline v0 {
 
 inline constexpr int kHost = -1;  // used as a device number, this means host memory
 inline constexpr std::size_t kMostTensorNameBytes = 4096;
-using Stream = CUstream_st*;      // the user's cudaStream_t; null: the device's default ("legacy") stream
+using Stream = CUstream_st*;  // the user's cudaStream_t; null: the device's default ("legacy") stream
 
 struct TensorSpec {
   std::string name;  // UTF-8, of 1 to kMostTensorNameBytes bytes

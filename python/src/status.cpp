@@ -41,7 +41,8 @@ void bind_status(nb::module_& module) {
               "\"waiting\", \"catching up\", \"serving\", \"left out\", \"gone\" or \"poisoned\".")
       .def_ro("path", &WorkerStatus::path, "How versions reach it; empty: its scheme's usual path.")
       .def_ro("serving", &WorkerStatus::serving, "The version that it reports; 0: none of this sender's versions.")
-      .def_ro("why", &WorkerStatus::why, "Why it is poisoned; else empty.");
+      .def_ro("why", &WorkerStatus::why,
+              "Why it is poisoned, or which processes a dead worker left running; else empty.");
   nb::class_<ObservedSlot>(module, "ObservedSlot",
                            "One slot, and whether it holds the version that the sender reports.")
       .def_prop_ro(

@@ -25,6 +25,7 @@ struct FleetRules {
   bool delivers = false, publishes = false, persists = false;  // the scheme's tasks
   bool delivers_while_written = false;                         // its deliveries begin with the first bytes
   bool fresh_slots = false;                                    // KeptSlots::fresh_slots()
+  std::size_t most_left_behind = 1024;                         // holders whose lease pipes are watched after they left
 };
 
 // Everything put here is handled before the turn ends (Fleet::work).
@@ -51,7 +52,8 @@ struct Books {
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
-  // Adds a warning to the next report, which has a limit: workers that come and go between two sends cause warnings too.
+  // Adds a warning to the next report, which has a limit: workers that come and go between two sends cause warnings
+  // too.
   void warn(std::string warning);
   std::vector<std::string> take_warnings();
 
@@ -61,7 +63,7 @@ struct Books {
   Versions versions;
   SlotAllocator slots;
   std::optional<Layout> layout{};
-  bool some_left_out = false;           // the last version was not for all workers
+  bool some_left_out = false;  // the last version was not for all workers
 
  private:
   LeaseNumber last_lease_ = 0;

@@ -52,6 +52,10 @@ struct GivenUp {  // by the scheme
 struct HolderGone {  // the last lease pipe of an instance hung up
   Holder holder = 0;
 };
+struct LeftRunning {  // the process of an instance has ended, but others still have an end of its lease pipes
+  Holder holder = 0;
+  std::string who;  // "pid 71 (python3)"
+};
 
 // ---- the public thread ----
 
@@ -131,7 +135,7 @@ struct Tick {};  // the time of action::WakeAt has come
 }  // namespace event
 
 using Event =
-    std::variant<event::Greeted, event::Heard, event::HungUp, event::GivenUp, event::HolderGone,
+    std::variant<event::Greeted, event::Heard, event::HungUp, event::GivenUp, event::HolderGone, event::LeftRunning,
                  event::LayoutRegistered, event::SlotsOpened, event::TakeWanted, event::TakeGivenUp,
                  event::SlotReplaced, event::GivenBack, event::Announced, event::SlotSealed, event::Abandoned,
                  event::Admitted, event::Offered, event::Delivered, event::Published, event::Persisted,

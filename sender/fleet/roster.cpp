@@ -129,6 +129,11 @@ Member* Roster::welcomed(Holder holder) {
   return nullptr;
 }
 
+bool Roster::connected(Holder holder) const {
+  const auto at = holders_.lower_bound({holder, 0});
+  return at != holders_.end() && at->first == holder;
+}
+
 std::vector<Member*> Roster::group(const std::string& name) {
   std::vector<Member*> ranks;
   if (const auto found = groups_.find(name); found != groups_.end())
@@ -207,8 +212,15 @@ std::vector<std::string> Roster::addressable_names() const {
 // ---- including workers that are gone ----
 
 std::string Roster::name_of(Holder holder) const {
-  const auto known = holder_names_.find(holder);
-  return known == holder_names_.end() ? "an earlier worker" : known->second;
+  const auto known = known_holders_.find(holder);
+  if (known == known_holders_.end()) return "an earlier worker";
+  const auto& [worker, left_running] = known->second;
+  return left_running.empty() ? worker : cat(left_running, " of the dead worker ", worker);
+}
+
+void Roster::left_running(Holder holder, std::string who) {
+  if (const auto known = known_holders_.find(holder); known != known_holders_.end())
+    known->second.left_running = std::move(who);
 }
 
 void Roster::mended(const std::string& name) {
@@ -226,9 +238,8 @@ void Roster::pause(const std::string& name, Clock::time_point now) {
 absl::Status Roster::check_pause(const std::string& name, Clock::time_point now) const {
   const Pause* const pause = pauses_.find(name);
   if (pause == nullptr || pause->until <= now) return absl::OkStatus();
-  return unavailable(
-      "worker ", name, " was given up, and may come back in ",
-      absl::FormatDuration(absl::Ceil(absl::FromChrono(pause->until - now), absl::Milliseconds(1))));
+  return unavailable("worker ", name, " was given up, and may come back in ",
+                     absl::FormatDuration(absl::Ceil(absl::FromChrono(pause->until - now), absl::Milliseconds(1))));
 }
 
 }  // namespace bascule::inline v0

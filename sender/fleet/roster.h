@@ -79,6 +79,7 @@ class Roster {
   const Member* find(WorkerId id) const;
   Member* named(const std::string& name);
   Member* welcomed(Holder holder);
+  bool connected(Holder holder) const;  // as a member in any state
   std::vector<Member*> group(const std::string& name);
   std::vector<Member*> ranks_of(Member& member);  // its group's ranks that have greeted; without a group, itself
   // Whether `version` is above all versions of another epoch that the worker and the other ranks of its group have. It
@@ -101,10 +102,15 @@ class Roster {
   // ---- including workers that are gone ----
 
   // Names of holders, for texts. An instance is known from its welcome until its leases end.
-  void know(const Member& member) { holder_names_[member.holder()] = member.name(); }
-  void forget(Holder holder) { holder_names_.erase(holder); }
-  std::string name_of(Holder holder) const;
-  const std::map<Holder, std::string>& holder_names() const { return holder_names_; }
+  struct KnownHolder {
+    std::string worker;
+    std::string left_running;  // its process has ended, and these have its leases: "pid 71 (python3)"
+  };
+  void know(const Member& member) { known_holders_[member.holder()] = {.worker = member.name(), .left_running = {}}; }
+  void forget(Holder holder) { known_holders_.erase(holder); }
+  void left_running(Holder holder, std::string who);
+  std::string name_of(Holder holder) const;  // "engine-0", or "pid 71 (python3) of the dead worker engine-0"
+  const std::map<Holder, KnownHolder>& known_holders() const { return known_holders_; }
 
   // Workers that were evicted for failing, and why; recorded until they serve again.
   void poisoned(const std::string& name, std::string_view why) { poisoned_.set(name) = why; }
@@ -128,7 +134,7 @@ class Roster {
   std::map<std::string, std::set<WorkerId>, std::less<>> groups_;
   std::set<std::pair<Holder, WorkerId>> holders_;
   std::size_t addressable_ = 0, copying_ = 0;
-  std::map<Holder, std::string> holder_names_;
+  std::map<Holder, KnownHolder> known_holders_;
   Recent<std::string> poisoned_;
   Recent<std::pair<ConnectionKind, std::uint64_t>> lost_;  // instances
   struct Pause {

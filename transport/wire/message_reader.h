@@ -82,8 +82,8 @@ class MessageReader {
   // Items that may be a byte long on the wire, and need many times as much memory. Lists of tensors are as long as the
   // model, and need about as much memory as they have bytes.
   template <typename T>
-  static constexpr bool kNeedsMoreMemory = std::is_same_v<T, std::string> ||
-                                           std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, HeldSlot>;
+  static constexpr bool kNeedsMoreMemory =
+      std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, HeldSlot>;
   static constexpr std::size_t kMostListed = std::size_t{1} << 20;  // of those, in one message
   bool may_list(std::size_t items);
 

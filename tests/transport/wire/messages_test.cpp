@@ -225,7 +225,8 @@ TEST(Messages, AListOfNamesHasALimit) {
   const json names = json::array();
   for (const json& value : {json(std::vector<std::string>((1U << 20U) + 1)), json(std::vector<json>(1U << 20U, names))})
     EXPECT_THAT(refusal(sample_hello(), "/fused/0", value),
-                testing::AnyOf(HasSubstr("1048576 items at most"), HasSubstr("expected text"))) << value.size();
+                testing::AnyOf(HasSubstr("1048576 items at most"), HasSubstr("expected text")))
+        << value.size();
   json many = json::array();
   for (int i = 0; i < 3; ++i) many.push_back(std::vector<std::string>(1U << 19U, "w"));
   EXPECT_THAT(refusal(sample_hello(), "/fused", many), HasSubstr("1048576 items at most"));
