@@ -129,14 +129,13 @@ absl::StatusOr<Observation> look(const ObserveOptions& options) {
   return seen;
 }
 
-// Whether a version is published and no worker has it, or is about to. Files need no worker: other programs read them.
+// Whether a version is published, and of the workers that are known none serves it or will by itself. A trainer whose
+// engines have not started is in order.
 bool serves_nobody(const Observation& seen) {
-  const auto serves = [](const WorkerStatus& worker) {
-    return worker.state == "serving" || worker.state == "loading" || worker.state == "catching up";
+  const auto is_out = [](const WorkerStatus& worker) {
+    return worker.state == "gone" || worker.state == "poisoned" || worker.state == "left out";
   };
-  if (!seen.publishes() || std::ranges::any_of(seen.status.workers, serves)) return false;
-  const absl::StatusOr<const Scheme*> scheme = find_scheme(seen.status.scheme);
-  return !seen.status.workers.empty() || !scheme.ok() || !(*scheme)->keeps_files;
+  return seen.publishes() && !seen.status.workers.empty() && std::ranges::all_of(seen.status.workers, is_out);
 }
 
 }  // namespace
@@ -160,9 +159,7 @@ std::vector<std::string> Observation::wrong() const {
   }
   for (const WorkerStatus& worker : status.workers)
     if (!worker.why.empty()) sentences.push_back(cat("worker ", worker.worker, " is ", worker.state, ": ", worker.why));
-  if (serves_nobody(*this))
-    sentences.push_back(
-        cat("no worker serves version ", status.version, status.workers.empty() ? "; none is connected" : ""));
+  if (serves_nobody(*this)) sentences.push_back(cat("no worker serves version ", status.version));
   return sentences;
 }
 

@@ -52,8 +52,8 @@ struct Books {
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
-  // Adds a warning to the next report, which has a limit: workers that come and go between two sends cause warnings
-  // too.
+  // Adds a warning to the next report, which has a limit: workers can come and go any number of times between two
+  // sends.
   void warn(std::string warning);
   std::vector<std::string> take_warnings();
 

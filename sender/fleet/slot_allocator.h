@@ -62,7 +62,7 @@ class SlotAllocator {
   void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // it is welcomed, and holds only these
   void left(Holder holder);                                          // its membership ended: its leases continue
   const std::set<Holder>& left_behind() const { return left_; }      // holders that are not members
-  // One of left_behind(), whose process has ended: other processes keep its leases. Nobody can make it release them, so
+  // One of left_behind(), whose process has ended: other processes keep its leases. No one can make it release them, so
   // they do not count towards spares=, and its slots' memory is not ours to free.
   void orphaned(Holder holder);
   bool is_orphaned(Holder holder) const { return orphaned_.contains(holder); }

@@ -57,7 +57,7 @@ TEST_F(Lease, AndConnectionsAreInheritedByNoProgram) {
     const int fd = std::stoi(entry.path().filename().string());
     EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << fd;
   }
-  EXPECT_GE(sockets, 3) << "that listens, that of the sender, and the worker's";
+  EXPECT_GE(sockets, 3) << "the listening one, and both ends of a connection";
 }
 
 // A version was aborted, and it had not released that when its connection was lost.
