@@ -2,16 +2,17 @@
 
 #include <unistd.h>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 
+#include <iterator>
 #include <string>
 
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
+#include <bascule/transport/wire/unshared_socket.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -87,6 +88,9 @@ void Connector::connect_folder() {
   if (!socket.ok()) return finish(socket.status());
   const absl::StatusOr<std::string> through = path_through(socket->get());
   if (!through.ok()) return finish(through.status());
+  Error opened;
+  open_unshared(local_, asio::local::stream_protocol(), opened);
+  if (opened) return finish(errno_status(opened.value(), cat("connect to ", endpoint_.place())));
   // Asio calls connect() at once, while the descriptor is open.
   local_.async_connect(*through, [this, attempt = attempt_](const Error& error) {
     if (attempt != attempt_) return;
@@ -101,12 +105,12 @@ void Connector::connect_folder() {
 void Connector::connect_host() {
   Error no_address;
   const asio::ip::address address = asio::ip::make_address(endpoint_.host, no_address);
-  if (!no_address) return connect_to(Addresses::create({address, endpoint_.port}, "", ""));
+  if (!no_address) return connect_to(Addresses::create({address, endpoint_.port}, "", ""), 0);
   absl::Status begun = starting_threads("look up a host", [this] {  // Asio starts a thread for it
     resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port),
                             [this, attempt = attempt_](const Error& error, const Addresses& addresses) {
                               if (attempt != attempt_) return;
-                              if (!error) return connect_to(addresses);
+                              if (!error) return connect_to(addresses, 0);
                               finish(unavailable("look up the host ", endpoint_.host, ": ", error.message()));
                             });
     return absl::OkStatus();
@@ -114,12 +118,19 @@ void Connector::connect_host() {
   if (!begun.ok()) finish(std::move(begun));
 }
 
-void Connector::connect_to(const Addresses& addresses) {
-  asio::async_connect(tcp_, addresses, [this, attempt = attempt_](const Error& error, const Tcp::endpoint&) {
+void Connector::connect_to(const Addresses& addresses, std::size_t next) {
+  if (next == addresses.size()) return finish(unavailable("the host ", endpoint_.host, " has no address"));
+  const Tcp::endpoint address = std::next(addresses.begin(), static_cast<std::ptrdiff_t>(next))->endpoint();
+  Error ignored, opened;
+  tcp_.close(ignored);
+  open_unshared(tcp_, address.protocol(), opened);
+  if (opened) return finish(errno_status(opened.value(), cat("connect to ", endpoint_.place())));
+  tcp_.async_connect(address, [this, addresses, next, attempt = attempt_](const Error& error) {
     if (attempt != attempt_) return;
+    if (error && next + 1 < addresses.size()) return connect_to(addresses, next + 1);
     if (error) return finish(unavailable("no sender is listening at ", endpoint_.place(), ": ", error.message()));
-    Error ignored;
-    tcp_.set_option(Tcp::no_delay(true), ignored);  // a round exchanges small messages in turn
+    Error unset;
+    tcp_.set_option(Tcp::no_delay(true), unset);  // a round exchanges small messages in turn
     shake_hands();
   });
 }

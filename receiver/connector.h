@@ -11,6 +11,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,7 +43,8 @@ class Connector {
  private:
   void connect_folder();
   void connect_host();
-  void connect_to(const boost::asio::ip::tcp::resolver::results_type& addresses);
+  // Tries each address, starting with the one at `next`.
+  void connect_to(const boost::asio::ip::tcp::resolver::results_type& addresses, std::size_t next);
   void shake_hands();
   void finish(absl::StatusOr<std::shared_ptr<Channel>> result);
 

@@ -35,7 +35,10 @@ struct Observation {
   SenderStatus status{};  // without a sender: scheme, epoch, version, layout
   std::vector<ObservedSlot> slots{};
 
-  // Returns one sentence per problem: a slot that differs, a poisoned worker. Empty if all is right.
+  bool publishes() const;  // a sender answered, and has published a version
+
+  // Returns one sentence per problem: a slot that differs, a poisoned worker, a version that no worker serves. Empty if
+  // all is right.
   std::vector<std::string> wrong() const;
 };
 

@@ -168,24 +168,27 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   if (!scheme->make_receiver) return invalid_argument("scheme ", scheme->name, " has no make_receiver");
-  if (options.worker.empty() || !is_printable(options.worker))
-    return invalid_argument(
-        "a worker needs a name, in UTF-8 without control characters, unique at its endpoint; found \"",
-        printable(options.worker), "\"");
+  if (options.worker.empty())
+    return invalid_argument("a worker needs a name, in UTF-8 without control characters, unique at its endpoint");
+  BASCULE_TRY(annotate(check_worker_name(options.worker), "worker"));
+  BASCULE_TRY(annotate(check_worker_name(options.group), cat("worker ", options.worker, ", group")));
   if (options.threads < 0)
     return invalid_argument("threads: expected 0 (one per core) or more, found ", options.threads);
-  if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1) || !is_printable(options.group))
-    return invalid_argument(
-        "worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks, " in group '",
-        printable(options.group),
-        "'; expected a rank below ranks, and a group's name, in UTF-8 without control characters, if ",
-        "ranks is above 1");
+  if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1))
+    return invalid_argument("worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks,
+                            " in group '", options.group,
+                            "'; expected a rank below ranks, and a group's name if ranks is above 1");
   BASCULE_TRY(annotate(check_compatibility_key(options.compatibility_key), cat("worker ", options.worker)));
   std::unordered_set<std::string_view> names;
   for (const FusedOrder& order : options.fused)
     if (order.name.empty() || !is_utf8(order.name) || order.parts.empty() || !names.insert(order.name).second)
       return invalid_argument("worker ", options.worker, ": the fused order \"", order.name,
                               "\" must have a unique name, in UTF-8, and parts");
+  for (const FusedOrder& order : options.fused)
+    for (const std::string& part : order.parts)
+      BASCULE_TRY(annotate(check_tensor_name(part), cat("worker ", options.worker, ", fused order ", order.name)));
+  for (const TensorSpec& spec : options.expected)
+    BASCULE_TRY(annotate(check_tensor_name(spec.name), cat("worker ", options.worker, ", expected tensors")));
   if (options.device != kHost)
     BASCULE_TRY(annotate(why_no_cuda(), cat("worker ", options.worker, " asks for device ", options.device)));
   if (options.device != kHost && options.stream != nullptr)

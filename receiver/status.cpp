@@ -130,10 +130,23 @@ absl::StatusOr<Observation> look(const ObserveOptions& options) {
   return seen;
 }
 
+// Whether a version is published, and of the workers that are known none serves it or will by itself. A trainer whose
+// engines have not started is in order.
+bool serves_nobody(const Observation& seen) {
+  const auto is_out = [](const WorkerStatus& worker) {
+    return worker.state == "gone" || worker.state == "poisoned" || worker.state == "left out";
+  };
+  return seen.publishes() && !seen.status.workers.empty() && std::ranges::all_of(seen.status.workers, is_out);
+}
+
 }  // namespace
 
 absl::StatusOr<Observation> observe(const ObserveOptions& options) {
   return starting_threads("look at slots", [&] { return look(options); });
+}
+
+bool Observation::publishes() const {
+  return sender && std::ranges::any_of(slots, [](const ObservedSlot& slot) { return slot.says.state == "published"; });
 }
 
 std::vector<std::string> Observation::wrong() const {
@@ -146,7 +159,8 @@ std::vector<std::string> Observation::wrong() const {
     if (!slot.why.empty()) sentences.push_back(cat(which, " cannot be read: ", slot.why));
   }
   for (const WorkerStatus& worker : status.workers)
-    if (!worker.why.empty()) sentences.push_back(cat("worker ", worker.worker, " is poisoned: ", worker.why));
+    if (!worker.why.empty()) sentences.push_back(cat("worker ", worker.worker, " is ", worker.state, ": ", worker.why));
+  if (serves_nobody(*this)) sentences.push_back(cat("no worker serves version ", status.version));
   return sentences;
 }
 

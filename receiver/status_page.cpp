@@ -64,7 +64,7 @@ std::string conclusion(const Observation& seen) {
                                           : cat(serving, " of ", all, " workers serve the newest version, ");
   const std::string checked =
       seen.status.version == 0 ? "nothing published yet" : cat(verified, " of ", seen.slots.size(), " slots verified");
-  return cat("all right: ", served, checked, "\n");
+  return cat(seen.publishes() && serving == 0 ? "not yet: " : "all right: ", served, checked, "\n");
 }
 
 }  // namespace

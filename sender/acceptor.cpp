@@ -18,6 +18,7 @@
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/unshared_socket.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -77,7 +78,7 @@ absl::Status Acceptor::remove_dead_socket() {
   asio::io_context io;
   asio::local::stream_protocol::socket socket(io);
   boost::system::error_code error;
-  socket.open(asio::local::stream_protocol(), error);
+  open_unshared(socket, asio::local::stream_protocol(), error);
   if (!error) socket.non_blocking(true, error);
   if (!error) socket.connect(asio::local::stream_protocol::endpoint(through), error);
   if (!error || error == asio::error::try_again || error == asio::error::no_buffer_space)
@@ -106,14 +107,15 @@ absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
   stop_listening();
   {
     ForkGuard guard;
-    acceptor_.open(address.protocol(), error);
+    open_unshared(acceptor_, address.protocol(), error);
     if (!error) guard.keep(acceptor_.native_handle());
   }
-  if (!error) ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
+  protocol_ = address.protocol();
   // Over TCP the next sender need not wait until the last one's connections have expired.
   if (!error && endpoint_.over_tcp()) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor_.bind(address, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) acceptor_.non_blocking(true, error);
   if (!error) return absl::OkStatus();
   if (endpoint_.over_tcp() && error == asio::error::address_in_use)
     return absl::AlreadyExistsError(
@@ -122,11 +124,13 @@ absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
       error.value(), cat("listen at ", endpoint_.over_tcp() ? endpoint_.place() : endpoint_.control_socket().string()));
 }
 
-// A forked child does not get the socket, so it accepts no connection for a sender that is gone.
+// A forked child does not get the socket, so it accepts no connection for a sender that is gone. A child of posix_spawn
+// has it until its program starts, so the socket is also shut down: the next sender must be able to listen at once.
 void Acceptor::stop_listening() {
   if (!acceptor_.is_open()) return;
   boost::system::error_code ignored;
   ForkGuard guard;
+  ::shutdown(acceptor_.native_handle(), SHUT_RDWR);
   guard.give_up(acceptor_.native_handle());
   acceptor_.close(ignored);
 }
@@ -144,14 +148,18 @@ void Acceptor::close() {
 }
 
 void Acceptor::accept_next() {
-  acceptor_.async_accept([this](const boost::system::error_code& error, Protocol::socket socket) {
+  acceptor_.async_wait(Listener::wait_read, [this](boost::system::error_code error) {
     if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+    Protocol::socket socket(io_);
+    if (!error) accept_unshared(acceptor_, protocol_, socket, error);
     if (!error) {
       pausing_ = false;
       receive(std::move(socket));
       return accept_next();
     }
-    if (error == asio::error::connection_aborted) return accept_next();
+    if (error == asio::error::connection_aborted || error == asio::error::would_block ||
+        error == asio::error::interrupted)
+      return accept_next();
     // Usually this process is out of descriptors. The connection stays in the queue: retrying at once would spin.
     if (!std::exchange(pausing_, true))
       on_refused_(annotate(errno_status(error.value(), "accept"), "cannot accept a connection; still trying"));

@@ -45,8 +45,8 @@ class Acceptor {
   using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
   using OnRefused = std::function<void(const absl::Status&)>;  // the reason, for a person
 
-  // `folder` is a descriptor of the endpoint's folder, borrowed; over TCP it is not used. `token` is needed for TCP, and
-  // given only for TCP (Token::find).
+  // `folder` is a descriptor of the endpoint's folder, borrowed; over TCP it is not used. `token` is needed for TCP,
+  // and given only for TCP (Token::find).
   Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token,
            OnArrival on_arrival, OnStatusQuery on_status_query, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file, if it is still the one that this acceptor made
@@ -59,6 +59,7 @@ class Acceptor {
 
  private:
   using Protocol = boost::asio::generic::stream_protocol;
+  using Listener = boost::asio::basic_socket_acceptor<Protocol>;
   struct Newcomer {
     std::shared_ptr<TlsHandshake> handshake;  // over TCP, until the peer is trusted
     std::shared_ptr<Channel> channel;         // set once the peer is trusted
@@ -91,7 +92,8 @@ class Acceptor {
   const OnStatusQuery on_status_query_;
   const OnRefused on_refused_;
   std::optional<TlsContext> tls_;  // set over TCP, once bound
-  boost::asio::basic_socket_acceptor<Protocol> acceptor_;
+  Listener acceptor_;
+  Protocol protocol_{0, 0};  // of the address where it listens
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, in the order of arrival
   std::uint64_t next_number_ = 1;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/status.h>
@@ -14,6 +15,14 @@
 namespace bascule::inline v0 {
 
 namespace asio = boost::asio;
+
+namespace {
+
+// How many workers that left with a lease are watched until their processes are gone, each for one descriptor; at most
+// a quarter of this process's.
+constexpr std::size_t kMostLeftBehind = 1024;
+
+}  // namespace
 
 Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock,
                          std::optional<Token> token, CoordinatorOptions options)
@@ -60,7 +69,8 @@ FleetRules Coordinator::rules(std::string compatibility_key, ExpectedWorkers exp
           .publishes = kept != nullptr,
           .persists = kept != nullptr && kept->persists(),
           .delivers_while_written = moves_ != nullptr && moves_->starts_while_written(),
-          .fresh_slots = kept != nullptr && kept->fresh_slots()};
+          .fresh_slots = kept != nullptr && kept->fresh_slots(),
+          .most_left_behind = share_of_descriptors(kMostLeftBehind, 4)};
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
@@ -186,11 +196,23 @@ void Coordinator::beat() {
   for (const WorkerId id : silent)
     if (const Connection* connection = find(id); connection != nullptr && is_silent(*connection))
       handle(event::HungUp{id, unavailable("fell silent for ", absl::FormatDuration(endpoint_.suspect_after))});
+  look_for_orphans();
   watch_endpoint();
   heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
   heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) beat();
   });
+}
+
+// Workers whose process has ended, though a child that it forked still has the worker's lease.
+void Coordinator::look_for_orphans() {
+  const SlotAllocator& slots = fleet_.slot_allocator();
+  std::vector<event::LeftRunning> found;
+  for (const Holder holder : slots.left_behind())
+    if (!slots.is_orphaned(holder))
+      if (std::optional<std::string> who = pipes_.left_running(holder))
+        found.push_back({.holder = holder, .who = *std::move(who)});
+  for (event::LeftRunning& left : found) handle(std::move(left));
 }
 
 // Once per heartbeat, until something is missing. The storage thread looks, so that a slow file system delays no
@@ -219,7 +241,7 @@ void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   for (const auto& [id, connection] : connections_)
     if (connection.admitted) admitted[connection.name] = id;
   for (WorkerStatus& worker : status.workers)
-    if (const auto found = admitted.find(worker.worker); found != admitted.end())
+    if (const auto found = admitted.find(worker.worker); found != admitted.end() && worker.state != "gone")
       worker.path = transport_.path(found->second);
   std::vector<int> descriptors;
   if (fleet_.slot_allocator().is_open() && kind == ConnectionKind::kUnixSocket) {

@@ -130,6 +130,7 @@ class Coordinator : private WorkerLine {
   void describe(Channel& channel, ConnectionKind kind);
   void beat();
   void watch_endpoint();
+  void look_for_orphans();
   void handle(Event event);
   void show();  // copies changes of the fleet's state to shared_
   Connection* find(WorkerId id);
@@ -139,6 +140,7 @@ class Coordinator : private WorkerLine {
   void carry_out(action::Admit& admit);
   void carry_out(action::Offer& offer);
   void carry_out(action::Close& close);
+  void carry_out(action::CloseLeases& leases);
   void carry_out(action::ReadQueued& read);
   void carry_out(action::Deliver& deliver);
   void carry_out(action::StopDelivery& stopped);

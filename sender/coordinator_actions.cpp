@@ -8,6 +8,7 @@
 
 #include <bascule/sender/coordinator.h>
 #include <bascule/transport/kept_slots.h>
+#include <bascule/transport/posix/peer.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
@@ -59,7 +60,8 @@ absl::Status Coordinator::admit(action::Admit& admit) {
     if (!offer.descriptors.empty())
       return absl::InternalError(cat("scheme ", endpoint_.scheme, " offers descriptors over TCP"));
   } else {
-    BASCULE_ASSIGN(lease, pipes_.open(member->holder()));
+    const ProcessMark process = mark_of(pid_of_peer(connection->channel->descriptor()));
+    BASCULE_ASSIGN(lease, pipes_.open(member->holder(), process));
     offer.descriptors.push_back(control_page_);
     offer.descriptors.push_back(lease.get());
   }
@@ -95,6 +97,8 @@ void Coordinator::carry_out(action::Close& close) {
   connection.channel->close();
   if (connection.admitted) transport_.remove(close.id);
 }
+
+void Coordinator::carry_out(action::CloseLeases& leases) { pipes_.close(leases.holder); }
 
 void Coordinator::carry_out(action::ReadQueued& read) {
   for (const WorkerId id : read.from)

@@ -108,6 +108,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
       shared_.ahead.reset();  // the fleet grants it
     }
     handle(event::TakeWanted{std::move(workers)});
+    look_for_orphans();  // a worker may have died just now, and its lease is in the way
   });
   BASCULE_ASSIGN(Grant grant, wait_granted(limit));
   BASCULE_TRY(number(grant));

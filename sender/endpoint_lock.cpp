@@ -1,6 +1,7 @@
 #include <bascule/sender/endpoint_lock.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,8 +14,10 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/posix/open_by.h>
 #include <bascule/transport/status.h>
@@ -76,7 +79,25 @@ absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
                                       ", left it running; stop it, or choose another endpoint"));
 }
 
+bool is_gone(pid_t pid) { return pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH; }
+
+// A program that a sender was starting when it was killed has the lock for a moment.
+bool lock_soon(int fd) {
+  const Deadline soon(absl::Milliseconds(200));
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (soon.passed()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
 }  // namespace
+
+// Closing the descriptor does not suffice: a lock lasts until its last copy is closed. In a child that this process
+// made without fork() it is the parent's lock.
+EndpointLock::~EndpointLock() {
+  if (fd_ && owner_ == ::getpid()) ::flock(fd_.get(), LOCK_UN);
+}
 
 absl::StatusOr<EndpointLock> EndpointLock::take(UniqueFd folder, std::filesystem::path file) {
   EndpointLock lock;
@@ -93,9 +114,13 @@ absl::StatusOr<EndpointLock> EndpointLock::take(UniqueFd folder, std::filesystem
   if (!lock.fd_) return errno_status(errno, cat("open ", file.string()));
   struct stat what {};
   if (::fstat(lock.fd_.get(), &what) == 0 && !S_ISREG(what.st_mode)) return no_file();
-  const bool taken = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB) == 0;
+  bool taken = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB) == 0;
   if (!taken && errno != EWOULDBLOCK) return errno_status(errno, cat("lock ", file.string()));
-  BASCULE_ASSIGN(const Record last, read(lock.fd_.get(), file));
+  BASCULE_ASSIGN(Record last, read(lock.fd_.get(), file));
+  if (!taken && is_gone(last.pid)) {
+    taken = lock_soon(lock.fd_.get());
+    BASCULE_ASSIGN(last, read(lock.fd_.get(), file));
+  }
   if (!taken) return held(lock.fd_.get(), last.pid, file.parent_path());
   lock.epoch_ = last.epoch + 1;
   lock.last_version_ = last.version;

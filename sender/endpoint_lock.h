@@ -1,11 +1,14 @@
 // sender.lock: allows one sender per endpoint, and keeps the numbers that outlive it.
 //
-// The file is locked for the sender's life (flock: the lock ends with the process, and forked children do not keep it)
-// and holds the pid, the epoch and the last version in one fixed-size line. The next sender takes epoch + 1 and
-// continues above that version. The first one takes the Unix time in microseconds as its epoch. So even if the file is
-// lost while engines live on, a new run gets another epoch than the run that they serve, however soon it begins. (If
-// the clock was also set back, the new epoch is lower than theirs, and both ends refuse each other.)
+// The file is locked for the sender's life (flock: the lock ends with the process; forked children do not keep it, and
+// a child of posix_spawn only until its program starts) and holds the pid, the epoch and the last version in one
+// fixed-size line. The next sender takes epoch + 1 and continues above that version. The first one takes the Unix time
+// in microseconds as its epoch. So even if the file is lost while engines live on, a new run gets another epoch than
+// the run that they serve, however soon it begins. (If the clock was also set back, the new epoch is lower than theirs,
+// and both ends refuse each other.)
 #pragma once
+
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -24,6 +27,10 @@ class EndpointLock {
   // text says what to do.
   static absl::StatusOr<EndpointLock> take(UniqueFd folder, std::filesystem::path file);
 
+  EndpointLock(EndpointLock&& other) noexcept = default;
+  EndpointLock& operator=(EndpointLock&&) = delete;
+  ~EndpointLock();  // unlocks at once, even if a child of this process has not started its program yet
+
   int folder() const { return folder_.get(); }  // the descriptor of the endpoint's folder
   Epoch epoch() const { return epoch_; }
   Version last_version() const { return last_version_; }
@@ -33,10 +40,12 @@ class EndpointLock {
   absl::Status record(Version version);
 
  private:
+  EndpointLock() = default;
   absl::Status write(Version version);
   UniqueFd folder_;
   std::filesystem::path file_;
   ProcessFd fd_;
+  pid_t owner_ = ::getpid();
   Epoch epoch_ = 0;
   Version last_version_ = 0;
 };

@@ -2,6 +2,9 @@
 // worker, which closes its previous end. When all ends that a worker was given are closed, its process and all of that
 // process's children are gone, so its leases end. A welcome may be lost on its way, so the old end keeps the leases
 // until the worker has the new one.
+//
+// Each pipe costs this process a descriptor for as long as any process has its other end. So the pipes of a worker that
+// left without a lease are closed (close()), and a worker that keeps collecting pipes is refused (open()).
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -12,10 +15,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/posix/open_by.h>
 #include <bascule/transport/slot_ring.h>
 
 namespace bascule::inline v0 {
@@ -27,15 +33,28 @@ class LeasePipes {
       : io_(io), on_gone_(std::move(on_gone)) {}
 
   // Makes another pipe for `holder`, and returns the end to hand over. Forked children of this process get no copy of
-  // that end: a copy would hide the holder's death.
-  absl::StatusOr<ProcessFd> open(Holder holder);
-  void close_all() { pipes_.clear(); }
+  // that end: a copy would hide the holder's death. `process`: the holder's. RESOURCE_EXHAUSTED: processes still have
+  // the other ends of kMostPipes earlier pipes of this holder; the text names them.
+  absl::StatusOr<ProcessFd> open(Holder holder, const ProcessMark& process);
+  void close(Holder holder) { held_.erase(holder); }  // `on_gone` is not called for it
+  void close_all() { held_.clear(); }
+
+  // If the holder's process has ended, but others still have an end of its pipes: names these, as in
+  // "pid 71 (python3)". Reads all of /proc in that case.
+  std::optional<std::string> left_running(Holder holder);
+
+  static constexpr std::size_t kMostPipes = 16;  // of one holder
 
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;
   boost::asio::io_context& io_;
   std::function<void(Holder)> on_gone_;
-  std::map<Holder, std::vector<std::shared_ptr<Descriptor>>> pipes_;
+  struct Held {
+    std::vector<std::shared_ptr<Descriptor>> pipes;
+    ProcessMark process;
+  };
+  static std::string others_with(const Held& held);
+  std::map<Holder, Held> held_;
 };
 
 }  // namespace bascule::inline v0

@@ -10,24 +10,15 @@
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/transport/placing_rank.h>
 #include <bascule/transport/status.h>
-#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
 
 constexpr std::uint64_t kMostModelBytes = std::uint64_t{1} << 62;
 
-absl::Status check_name(std::string_view name) {
-  if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
-  if (!is_utf8(name)) return invalid_argument("a tensor's name is not UTF-8");
-  if (name == "__metadata__")
-    return invalid_argument("a tensor is named __metadata__, which safetensors keeps for itself; rename it");
-  return absl::OkStatus();
-}
-
 // The tensor's size in bytes, or an error that names it.
 absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
-  BASCULE_TRY(check_name(spec.name));
+  BASCULE_TRY(check_tensor_name(spec.name));
   if (spec.dtype == DType::kF4X2 && spec.shape.empty())
     return invalid_argument("tensor ", to_string(spec), " has no dimension; pairs of 4-bit numbers need one");
   std::uint64_t bytes = size_of(spec.dtype);
@@ -75,7 +66,7 @@ absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
   std::unordered_map<std::string_view, std::uint32_t> position;
   for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i) position.emplace(layout.tensors_[i].spec.name, i);
   for (std::pair<std::string, std::string>& tie : tied) {  // (clang-tidy 14 sees no move out of a structured binding)
-    BASCULE_TRY(check_name(tie.first));
+    BASCULE_TRY(check_tensor_name(tie.first));
     const auto found = position.find(tie.second);
     if (found == position.end())
       return invalid_argument("alias ", tie.first, " stands for ", tie.second, ", which is not sent");
@@ -122,7 +113,7 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
   for (const Alias& alias : layout.aliases_) {
     if (alias.tensor >= layout.tensors_.size())
       return invalid_argument("layout: alias ", alias.name, " stands for no tensor");
-    BASCULE_TRY(annotate(check_name(alias.name), "layout"));
+    BASCULE_TRY(annotate(check_tensor_name(alias.name), "layout"));
   }
   BASCULE_TRY(layout.index());
   return layout;

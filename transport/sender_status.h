@@ -28,7 +28,7 @@ struct WorkerStatus {
   std::string path{};                   // how versions reach it, from SenderTransport::path(): "relay"
   Version serving = 0;                  // as the worker reported; 0: none of this epoch
   std::vector<std::uint32_t> leases{};  // indices of slots that it holds
-  std::string why{};                    // why it is poisoned
+  std::string why{};                    // why it is poisoned, or which processes it left running with its lease
 };
 
 struct SlotStatus {

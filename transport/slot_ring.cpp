@@ -81,20 +81,23 @@ void SlotRing::keep_only(Holder holder, std::span<const SlotId> held) {
     if (std::find(held.begin(), held.end(), SlotId{epoch_, index}) == held.end()) slot.leases.erase(holder);
 }
 
-std::optional<SlotId> SlotRing::retirable(std::span<const Holder> unwilling, int spares) const {
+std::optional<SlotId> SlotRing::retirable(std::span<const Holder> unwilling, int spares,
+                                          const std::set<Holder>& uncounted) const {
   if (any(State::kWriting) || any(State::kSealed)) return std::nullopt;
-  const auto read_still = std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) {
-    return slot.second.state == State::kRetired && !slot.second.leases.empty();
-  });
-  if (read_still >= spares) return std::nullopt;
   std::optional<SlotId> chosen;
   for (const auto& [index, slot] : slots_) {
     if (slot.state != State::kFree) continue;
     const auto holds = [&leases = slot.leases](Holder holder) { return leases.contains(holder); };
     if (std::none_of(unwilling.begin(), unwilling.end(), holds)) return std::nullopt;
-    if (!chosen) chosen = SlotId{epoch_, index};
+    if (!chosen || (slot.read_beside(uncounted) < at(*chosen).read_beside(uncounted))) chosen = SlotId{epoch_, index};
   }
+  const bool counts = chosen && at(*chosen).read_beside(uncounted);
+  if (counts && retired_beside(uncounted).size() >= static_cast<std::size_t>(spares)) return std::nullopt;
   return chosen;
+}
+
+bool SlotRing::Slot::read_beside(const std::set<Holder>& uncounted) const {
+  return std::any_of(leases.begin(), leases.end(), [&](Holder each) { return !uncounted.contains(each); });
 }
 
 void SlotRing::retire(SlotId slot) { at(slot).state = State::kRetired; }
@@ -129,6 +132,13 @@ std::vector<SlotId> SlotRing::retired() const {
   std::vector<SlotId> ids;
   for (const auto& [index, slot] : slots_)
     if (slot.state == State::kRetired) ids.push_back({epoch_, index});
+  return ids;
+}
+
+std::vector<SlotId> SlotRing::retired_beside(const std::set<Holder>& uncounted) const {
+  std::vector<SlotId> ids;
+  for (const auto& [index, slot] : slots_)
+    if (slot.state == State::kRetired && slot.read_beside(uncounted)) ids.push_back({epoch_, index});
   return ids;
 }
 

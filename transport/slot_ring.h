@@ -49,10 +49,12 @@ class SlotRing {
                  std::span<const SlotId> held);  // drops this holder's leases on all other slots
 
   // Call it if begin() finds no slot. Holders in `unwilling` will not release their slots by themselves: if every free
-  // slot has such a holder, returns the slot to retire, otherwise nullopt. Also returns nullopt while `spares` other
-  // slots are retired and still read.
-  std::optional<SlotId> retirable(std::span<const Holder> unwilling, int spares) const;
-  void retire(SlotId slot);         // the slot must be free
+  // slot has such a holder, returns the slot to retire, otherwise nullopt. A slot that only holders in `uncounted` read
+  // comes first; any other is not retired while `spares` such slots are retired and still read.
+  std::optional<SlotId> retirable(std::span<const Holder> unwilling, int spares,
+                                  const std::set<Holder>& uncounted = {}) const;
+  std::vector<SlotId> retired_beside(const std::set<Holder>& uncounted) const;  // retired, and read by other holders
+  void retire(SlotId slot);                                                     // the slot must be free
   std::vector<SlotId> take_gone();  // retired slots without leases; the ring forgets them
 
   std::optional<SlotId> newest() const;  // the published slot
@@ -71,6 +73,7 @@ class SlotRing {
     Version version = 0;
     std::optional<Version> before;  // the published version that abort() restores; see begin_single_copy()
     std::set<Holder> leases;
+    bool read_beside(const std::set<Holder>& uncounted) const;  // by another holder than these
   };
   Slot& at(SlotId slot) { return slots_.at(slot.index); }
   const Slot& at(SlotId slot) const { return slots_.at(slot.index); }

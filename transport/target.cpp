@@ -6,14 +6,14 @@
 #include <unordered_set>
 
 #include <bascule/transport/status.h>
-#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
 
 absl::Status check_target(const TargetTensor& target) {
-  if (target.name.empty()) return invalid_argument("a target has an empty name; give each a name");
-  if (!is_utf8(target.name)) return invalid_argument("a target's name is not UTF-8");
+  BASCULE_TRY(annotate(check_tensor_name(target.name), "register_model: target"));
+  for (const Part& part : target.parts)
+    BASCULE_TRY(annotate(check_tensor_name(part.tensor), cat("target ", target.name, ", part")));
   for (const std::int64_t size : target.shape)
     if (size < 0) return invalid_argument("target ", to_string(target.spec()), " has a negative dimension");
   if (target.data == nullptr && byte_count(target.dtype, target.shape) > 0)

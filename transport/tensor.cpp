@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 
@@ -14,6 +15,17 @@ std::uint64_t element_count(std::span<const std::int64_t> shape) {
 
 std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape) {
   return element_count(shape) * size_of(dtype);
+}
+
+absl::Status check_tensor_name(std::string_view name) {
+  if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
+  if (!is_utf8(name)) return invalid_argument("a tensor's name is not UTF-8");
+  if (name == "__metadata__")
+    return invalid_argument("a tensor is named __metadata__, which safetensors keeps for itself; rename it");
+  if (name.size() <= kMostTensorNameBytes) return absl::OkStatus();
+  constexpr std::size_t kShown = 64;
+  return invalid_argument("a tensor's name has ", name.size(), " bytes, expected ", kMostTensorNameBytes,
+                          " at most: \"", shortened(name, kShown), "\"; give it a shorter one");
 }
 
 std::string to_string(const TensorSpec& spec) {

@@ -20,10 +20,11 @@ struct CUstream_st;
 namespace bascule::inline v0 {
 
 inline constexpr int kHost = -1;  // used as a device number, this means host memory
-using Stream = CUstream_st*;      // the user's cudaStream_t; null: the device's default ("legacy") stream
+inline constexpr std::size_t kMostTensorNameBytes = 4096;
+using Stream = CUstream_st*;  // the user's cudaStream_t; null: the device's default ("legacy") stream
 
 struct TensorSpec {
-  std::string name;  // UTF-8, not empty
+  std::string name;  // UTF-8, of 1 to kMostTensorNameBytes bytes
   DType dtype = DType::kF32;
   std::vector<std::int64_t> shape;  // empty: a scalar
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
@@ -50,6 +51,8 @@ struct MutableTensorView {
 
 std::uint64_t element_count(std::span<const std::int64_t> shape);
 std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape);
+// INVALID_ARGUMENT: empty, not UTF-8, or too long.
+absl::Status check_tensor_name(std::string_view name);
 std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [151936, 896]"
 std::string to_string(const TensorView&);
 std::string place_name(int device);  // "host memory", "device 0"

@@ -73,4 +73,12 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+std::string shortened(std::string_view text, std::size_t most) {
+  constexpr std::string_view kCut = "…";
+  if (text.size() <= most) return std::string(text);
+  std::size_t kept = most - kCut.size();
+  while (kept > 0 && (static_cast<std::uint8_t>(text[kept]) & 0xC0) == 0x80) --kept;  // inside a character
+  return std::string(text.substr(0, kept)).append(kCut);
+}
+
 }  // namespace bascule::inline v0

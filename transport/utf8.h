@@ -1,6 +1,7 @@
 // Text: whether it is UTF-8, as names on the wire must be, and whether it can be shown without harm.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -15,5 +16,9 @@ bool is_printable(std::string_view text);
 
 // Returns `text` with each byte of a control character, or of what is not UTF-8, as "\x1b". Line ends and tabs stay.
 std::string printable(std::string_view text);
+
+// Returns `text`, or, if it has more than `most` bytes, its beginning and "…": `most` bytes at most, of whole
+// characters.
+std::string shortened(std::string_view text, std::size_t most);
 
 }  // namespace bascule::inline v0

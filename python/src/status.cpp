@@ -42,7 +42,8 @@ void bind_status(nb::module_& module) {
               "\"waiting\", \"catching up\", \"serving\", \"left out\", \"gone\" or \"poisoned\".")
       .def_ro("path", &WorkerStatus::path, "How versions reach it; empty: its scheme's usual path.")
       .def_ro("serving", &WorkerStatus::serving, "The version that it reports; 0: none of this sender's versions.")
-      .def_ro("why", &WorkerStatus::why, "Why it is poisoned; else empty.")
+      .def_ro("why", &WorkerStatus::why,
+              "Why it is poisoned, or which processes a dead worker left running; else empty.")
       .def("__repr__", [](const WorkerStatus& worker) {
         return cat("<WorkerStatus ", worker.worker, ": ", worker.state, ", version ", worker.serving,
                    worker.why.empty() ? "" : cat(", ", worker.why), ">");

@@ -34,6 +34,9 @@ struct Close {  // sends the reason, and ends the connection: this worker gets n
   absl::Status why;
   bool final = false;
 };
+struct CloseLeases {  // closes the lease pipes of a holder that is not a member; no HolderGone comes for it
+  Holder holder = 0;
+};
 struct ReadQueued {  // handles the messages that these workers have already sent; answered by AllRead after that
   std::vector<WorkerId> from;
 };
@@ -101,9 +104,9 @@ struct Log {
 
 }  // namespace action
 
-using Action = std::variant<action::Say, action::Admit, action::Offer, action::Close, action::ReadQueued,
-                            action::Deliver, action::StopDelivery, action::Publish, action::Persist, action::GrantSlot,
-                            action::TakeAhead, action::DropSlot, action::MayWrite, action::EndLoan, action::Settle,
-                            action::NumberAbove, action::WakeAt, action::KeepAwake, action::Log>;
+using Action = std::variant<action::Say, action::Admit, action::Offer, action::Close, action::CloseLeases,
+                            action::ReadQueued, action::Deliver, action::StopDelivery, action::Publish, action::Persist,
+                            action::GrantSlot, action::TakeAhead, action::DropSlot, action::MayWrite, action::EndLoan,
+                            action::Settle, action::NumberAbove, action::WakeAt, action::KeepAwake, action::Log>;
 
 }  // namespace bascule::inline v0

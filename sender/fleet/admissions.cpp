@@ -5,9 +5,12 @@
 
 #include "absl/strings/str_join.h"
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
+
+constexpr std::size_t kShownNames = 512;  // bytes of a list of tensors, in a text
 
 // Some refusals may pass: a worker of the same name may leave, and memory may become free. A different model is final.
 bool is_final(const absl::Status& why) {
@@ -153,9 +156,8 @@ void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   books_.slots.keep_only(member->holder(), member->hello.held);  // leases that it still claims continue
   for (const std::vector<std::string>& request : std::exchange(member->hello.fused, {}))
     if (books_.layout->join(request).ok() && !books_.layout->joined_at(request))
-      books_.warnings.push_back(
-          cat("worker ", member->name(), " requested ", absl::StrJoin(request, ", "),
-              " side by side after the layout was fixed, or against an earlier request: ", "it copies them"));
+      books_.warn(cat("worker ", member->name(), " requested ", shortened(absl::StrJoin(request, ", "), kShownNames),
+                      " side by side after the layout was fixed, or against an earlier request: it copies them"));
   turn.log(
       cat("worker ", member->name(), " joined (pid ", member->hello.pid, ", serving version ", member->serving, ")"));
   catch_ups_.look_at(member->id);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <bascule/transport/status.h>
+
 namespace bascule::inline v0 {
 
 Books::Books(FleetRules given)
@@ -39,6 +41,21 @@ void Books::tell_prepare(const std::vector<Member*>& members, const Publication&
     }
   }
   say(std::move(knowing), std::move(prepare), turn);
+}
+
+void Books::warn(std::string warning) {
+  constexpr std::size_t kMostWarnings = 64;
+  if (warnings_.size() < kMostWarnings) {
+    warnings_.push_back(std::move(warning));
+  } else {
+    ++warnings_left_out_;
+  }
+}
+
+std::vector<std::string> Books::take_warnings() {
+  if (const std::size_t more = std::exchange(warnings_left_out_, 0); more > 0)
+    warnings_.push_back(cat("and ", more, " more warning", more == 1 ? "" : "s"));
+  return std::exchange(warnings_, {});
 }
 
 void Books::limit(InFlightVersion& version, const Limit& limit, FleetTurn& turn) {

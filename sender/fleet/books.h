@@ -28,6 +28,7 @@ struct FleetRules {
   bool delivers = false, publishes = false, persists = false;  // what the scheme does itself
   bool delivers_while_written = false;                         // the scheme's deliveries begin with the first bytes
   bool fresh_slots = false;                                    // KeptSlots::fresh_slots()
+  std::size_t most_left_behind = 1024;                         // holders whose lease pipes are watched after they left
 };
 
 // Everything put here is handled before the turn ends (Fleet::work).
@@ -57,6 +58,11 @@ struct Books {
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
+  // Adds a warning to the next report, which has a limit: workers can come and go any number of times between two
+  // sends.
+  void warn(std::string warning);
+  std::vector<std::string> take_warnings();
+
   const FleetRules rules;
   const Endpoint& endpoint = rules.endpoint;
   Roster roster;
@@ -64,12 +70,13 @@ struct Books {
   Versions versions;
   SlotAllocator slots;
   std::optional<Layout> layout{};
-  EncodedLayout encoded_layout{};       // for every welcome and status
-  std::vector<std::string> warnings{};  // for the next report
-  bool some_left_out = false;           // the last version was not for all workers
+  EncodedLayout encoded_layout{};  // for every welcome and status
+  bool some_left_out = false;      // the last version was not for all workers
 
  private:
   LeaseNumber last_lease_ = 0;
+  std::vector<std::string> warnings_{};  // for the next report
+  std::size_t warnings_left_out_ = 0;
 };
 
 }  // namespace bascule::inline v0

@@ -25,6 +25,15 @@ void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
   turn.writer_waits = true;
 }
 
+void Departures::note(event::LeftRunning& left, FleetTurn& turn) {
+  if (!books_.slots.left_behind().contains(left.holder) || books_.slots.is_orphaned(left.holder)) return;
+  books_.slots.orphaned(left.holder);
+  turn.log(cat("worker ", books_.roster.name_of(left.holder), " is dead, but ", left.who,
+               " still has its lease, and may read its slot; stop that process"));
+  books_.roster.left_running(left.holder, std::move(left.who));
+  turn.writer_waits = true;  // a spare slot may be made
+}
+
 void Departures::evict(WorkerId id, const absl::Status& why) {
   Member* member = books_.roster.find(id);
   if (member == nullptr || std::exchange(member->departing, true)) return;
@@ -75,16 +84,29 @@ void Departures::leave(const Departure& departure, FleetTurn& turn) {
   if (catch_up != nullptr && catch_up->leased.contains(member.id)) drop_lease(member, *catch_up);
   if (sent != nullptr && !books_.slots.single_copy()) drop_lease(member, *sent);
   if (member.releasing) books_.slots.release(*member.releasing, member.holder());  // an aborted version's
-  if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) {
-    books_.slots.end_leases(member.holder());
-    books_.roster.forget(member.holder());
-  }
-  books_.slots.left(member.holder());
+  leave_leases(member, turn);
 
   leave_group(member, departure.why);
   leave_round(member, departure.why, sent, turn);
   leave_round(member, departure.why, catch_up, turn);
   turn.writer_waits = true;  // its lease may have been the last on a slot
+}
+
+// Leases that a worker still has when it leaves end with its pipes. A pipe costs a descriptor, so it is watched only if
+// there is such a lease, and only for so many holders; the leases of later ones last as long as this sender.
+void Departures::leave_leases(const Member& member, FleetTurn& turn) {
+  const Holder holder = member.holder();
+  if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) books_.slots.end_leases(holder);
+  books_.slots.left(holder);
+  if (books_.roster.connected(holder)) return;  // under another name
+  if (books_.slots.leases_of(holder).empty()) {
+    books_.roster.forget(holder);
+    turn.act(action::CloseLeases{holder});
+  } else if (books_.slots.left_behind().size() > books_.rules.most_left_behind) {
+    turn.act(action::CloseLeases{holder});
+    turn.log(cat("the leases of ", member.name(), " last as long as this sender: ", books_.rules.most_left_behind,
+                 " workers have already left and are still watched; stop what still reads, or raise ulimit -n"));
+  }
 }
 
 // Ends the member's lease on a version that it drops, unless it or a rank of its group was told to flip to it.

@@ -19,6 +19,7 @@ class Departures {
   void note(event::HungUp& hung_up, FleetTurn& turn);
   void note(event::GivenUp& given_up, FleetTurn& turn);
   void note(event::HolderGone& gone, FleetTurn& turn);
+  void note(event::LeftRunning& left, FleetTurn& turn);
 
   // Does nothing for a member that is already departing or gone.
   void evict(WorkerId id, const absl::Status& why);
@@ -40,6 +41,7 @@ class Departures {
     bool intended = false;
   };
   void leave(const Departure& departure, FleetTurn& turn);
+  void leave_leases(const Member& member, FleetTurn& turn);
   void drop_lease(const Member& member, const InFlightVersion& version);
   void leave_group(const Member& member, const absl::Status& why);
   void leave_round(const Member& member, const absl::Status& why, InFlightVersion* version, FleetTurn& turn);

@@ -53,6 +53,10 @@ struct GivenUp {  // the scheme gave the worker up
 struct HolderGone {  // the last lease pipe of an instance hung up
   Holder holder = 0;
 };
+struct LeftRunning {  // the process of an instance has ended, but others still have an end of its lease pipes
+  Holder holder = 0;
+  std::string who;  // "pid 71 (python3)"
+};
 
 // ---- the public thread ----
 
@@ -136,10 +140,10 @@ struct Tick {};  // the time of action::WakeAt has come
 }  // namespace event
 
 using Event = std::variant<event::Greeted, event::Heard, event::HungUp, event::GivenUp, event::HolderGone,
-                           event::LayoutRegistered, event::SlotsOpened, event::TakeWanted, event::TakeGivenUp,
-                           event::WorkersExpected, event::SlotReplaced, event::GivenBack, event::Announced,
-                           event::SlotSealed, event::Abandoned, event::Admitted, event::Offered, event::Delivered,
-                           event::Published, event::Persisted, event::LoanEnded, event::AllRead,
+                           event::LeftRunning, event::LayoutRegistered, event::SlotsOpened, event::TakeWanted,
+                           event::TakeGivenUp, event::WorkersExpected, event::SlotReplaced, event::GivenBack,
+                           event::Announced, event::SlotSealed, event::Abandoned, event::Admitted, event::Offered,
+                           event::Delivered, event::Published, event::Persisted, event::LoanEnded, event::AllRead,
                            event::ConnectionRefused, event::EndpointMissing, event::Tick>;
 
 }  // namespace bascule::inline v0

@@ -45,7 +45,7 @@ void Progress::note(event::Published& published, FleetTurn& turn) {
   InFlightVersion* const version = books_.versions.find(published.ticket);
   if (version == nullptr) return;
   version->moving = false;
-  books_.warnings.insert(books_.warnings.end(), published.warnings.begin(), published.warnings.end());
+  for (std::string& warning : published.warnings) books_.warn(std::move(warning));
   decided(*version, published.status, turn);
   turn.going_on.insert(version->ticket);
 }
@@ -138,8 +138,8 @@ void Progress::tell_decided(InFlightVersion& version, FleetTurn& turn) {
 
 void Progress::settle(const InFlightVersion& sent, FleetTurn& turn) {
   SendReport report = report_of(sent);
+  report.warnings = books_.take_warnings();
   books_.attendance.complete(report, sent.names, books_.roster);
-  books_.warnings.clear();
   // With commit=each: workers that will not flip release it, and then catch up.
   expect_release(sent, sent.round.failed());
   if (!books_.slots.single_copy())
@@ -162,7 +162,6 @@ SendReport Progress::report_of(const InFlightVersion& sent) const {
   report.seconds.persist = round.persist_seconds();
   report.persisted = round.persist_status();
   report.workers = round.reports();
-  report.warnings = books_.warnings;
   for (const auto& [id, member] : books_.roster.members()) {
     const bool came_later = sent.names.empty() && member.welcomed() && !sent.owed.contains(id);
     if (came_later || (sent.owed.contains(id) && !round.has(id)))

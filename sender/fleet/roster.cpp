@@ -24,8 +24,7 @@ absl::Status Roster::check(const Hello& hello, ConnectionKind kind) const {
   if (hello.digest_number != kDigestNumber)
     return invalid_argument("the worker uses digest function ", hello.digest_number, ", expected ", kDigestNumber,
                             "; run the same version of Bascule on both ends");
-  if (const auto lost = lost_.find(hello.worker);
-      lost != lost_.end() && lost->second == std::pair(kind, hello.instance))
+  if (const auto* const lost = lost_.find(hello.worker); lost != nullptr && *lost == std::pair(kind, hello.instance))
     return failed_precondition("worker ", hello.worker,
                                " reported that its device is lost, which no version cures; restart it");
   if (hello.epoch > epoch_)
@@ -134,6 +133,11 @@ Member* Roster::welcomed(Holder holder) {
   return nullptr;
 }
 
+bool Roster::connected(Holder holder) const {
+  const auto at = holders_.lower_bound({holder, 0});
+  return at != holders_.end() && at->first == holder;
+}
+
 std::vector<Member*> Roster::group(const std::string& name) {
   std::vector<Member*> ranks;
   if (const auto found = groups_.find(name); found != groups_.end())
@@ -219,30 +223,34 @@ std::vector<std::string> Roster::addressable_names() const {
 // ---- including workers that are gone ----
 
 std::string Roster::name_of(Holder holder) const {
-  const auto known = holder_names_.find(holder);
-  return known == holder_names_.end() ? "an earlier worker" : known->second;
+  const auto known = known_holders_.find(holder);
+  if (known == known_holders_.end()) return "an earlier worker";
+  const auto& [worker, left_running] = known->second;
+  return left_running.empty() ? worker : cat(left_running, " of the dead worker ", worker);
+}
+
+void Roster::left_running(Holder holder, std::string who) {
+  if (const auto known = known_holders_.find(holder); known != known_holders_.end())
+    known->second.left_running = std::move(who);
 }
 
 void Roster::mended(const std::string& name) {
-  if (!poisoned_.empty()) poisoned_.erase(name);
-  if (!pauses_.empty()) pauses_.erase(name);
+  poisoned_.erase(name);
+  pauses_.erase(name);
 }
 
 void Roster::pause(const std::string& name, Clock::time_point now) {
-  constexpr std::size_t kMost = 1024;
   constexpr Clock::duration kFirst = std::chrono::seconds(1), kLongest = std::chrono::minutes(1);
-  if (pauses_.size() >= kMost) std::erase_if(pauses_, [now](const auto& each) { return each.second.until <= now; });
-  Pause& pause = pauses_[name];
+  Pause& pause = pauses_.set(name);
   pause.length = std::clamp(2 * pause.length, kFirst, kLongest);
   pause.until = now + pause.length;
 }
 
 absl::Status Roster::check_pause(const std::string& name, Clock::time_point now) const {
-  const auto pause = pauses_.find(name);
-  if (pause == pauses_.end() || pause->second.until <= now) return absl::OkStatus();
-  return unavailable(
-      "worker ", name, " was given up, and may come back in ",
-      absl::FormatDuration(absl::Ceil(absl::FromChrono(pause->second.until - now), absl::Milliseconds(1))));
+  const Pause* const pause = pauses_.find(name);
+  if (pause == nullptr || pause->until <= now) return absl::OkStatus();
+  return unavailable("worker ", name, " was given up, and may come back in ",
+                     absl::FormatDuration(absl::Ceil(absl::FromChrono(pause->until - now), absl::Milliseconds(1))));
 }
 
 }  // namespace bascule::inline v0

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/fleet/events.h>
+#include <bascule/sender/fleet/recent.h>
 
 namespace bascule::inline v0 {
 
@@ -79,6 +80,7 @@ class Roster {
   Member* named(const std::string& name);
   const Member* named(const std::string& name) const;
   Member* welcomed(Holder holder);
+  bool connected(Holder holder) const;  // as a member in any state
   std::vector<Member*> group(const std::string& name);
   std::vector<const Member*> group(const std::string& name) const;
   std::vector<Member*> ranks_of(Member& member);  // its group's ranks that have greeted; without a group, itself
@@ -102,21 +104,26 @@ class Roster {
   // ---- including workers that are gone ----
 
   // Names of holders, for texts. An instance is known from its welcome until its leases end.
-  void know(const Member& member) { holder_names_[member.holder()] = member.name(); }
-  void forget(Holder holder) { holder_names_.erase(holder); }
-  std::string name_of(Holder holder) const;
-  const std::map<Holder, std::string>& holder_names() const { return holder_names_; }
+  struct KnownHolder {
+    std::string worker;
+    std::string left_running;  // its process has ended, and these have its leases: "pid 71 (python3)"
+  };
+  void know(const Member& member) { known_holders_[member.holder()] = {.worker = member.name(), .left_running = {}}; }
+  void forget(Holder holder) { known_holders_.erase(holder); }
+  void left_running(Holder holder, std::string who);
+  std::string name_of(Holder holder) const;  // "engine-0", or "pid 71 (python3) of the dead worker engine-0"
+  const std::map<Holder, KnownHolder>& known_holders() const { return known_holders_; }
 
   // Workers that were evicted for failing, and why; recorded until they serve again.
-  void poisoned(const std::string& name, std::string_view why) { poisoned_[name] = why; }
+  void poisoned(const std::string& name, std::string_view why) { poisoned_.set(name) = why; }
   void mended(const std::string& name);
-  const std::map<std::string, std::string>& poisoned() const { return poisoned_; }
+  const Recent<std::string>& poisoned() const { return poisoned_; }
   // Workers that the scheme gave up must stay away for a second, and twice as long each time, up to a minute, until
   // they have acknowledged a version.
   void pause(const std::string& name, Clock::time_point now);
   absl::Status check_pause(const std::string& name, Clock::time_point now) const;
   // Workers whose device is lost; recorded until another instance of the worker is welcomed.
-  void lost(const Member& member) { lost_[member.name()] = {member.connection_kind, member.hello.instance}; }
+  void lost(const Member& member) { lost_.set(member.name()) = {member.connection_kind, member.hello.instance}; }
   void found(const std::string& name) { lost_.erase(name); }
 
  private:
@@ -129,14 +136,14 @@ class Roster {
   std::map<std::string, std::set<WorkerId>, std::less<>> groups_;
   std::set<std::pair<Holder, WorkerId>> holders_;
   std::size_t addressable_ = 0, copying_ = 0;
-  std::map<Holder, std::string> holder_names_;
-  std::map<std::string, std::string> poisoned_;
-  std::map<std::string, std::pair<ConnectionKind, std::uint64_t>> lost_;  // instances
+  std::map<Holder, KnownHolder> known_holders_;
+  Recent<std::string> poisoned_;
+  Recent<std::pair<ConnectionKind, std::uint64_t>> lost_;  // instances
   struct Pause {
     Clock::duration length{};
     Clock::time_point until;
   };
-  std::map<std::string, Pause> pauses_;
+  Recent<Pause> pauses_;
 };
 
 }  // namespace bascule::inline v0

@@ -30,17 +30,23 @@ std::optional<Grant> SlotAllocator::take(std::span<const Holder> unwilling) {
     granted_ = true;
     return Grant{.slot = *slot};
   }
-  const std::optional<SlotId> retired = used_up ? slot : ring_.retirable(unwilling, spares());
+  const std::optional<SlotId> retired = used_up ? slot : ring_.retirable(unwilling, spares(), uncounted());
   if (retired) ring_.retire(*retired);
   if (ring_.slots().size() >= static_cast<std::size_t>(endpoint_.slots)) return std::nullopt;
   slot = ring_.add();
   ring_.begin(*slot);
   granted_ = true;
   Grant grant{.slot = *slot, .is_new = true, .spare_for = readers_on(ring_.retired())};
-  if (retired && !used_up)
-    spare_ = cat("slot ", slot->index, " was made, spare slot ", ring_.retired().size(), " of ", spares(), ": ",
-                 grant.spare_for, " still read and are not waited for");
+  if (retired && !used_up) spare_ = spare_made(grant);
   return grant;
+}
+
+std::string SlotAllocator::spare_made(const Grant& grant) const {
+  const std::size_t counted = ring_.retired_beside(uncounted()).size();
+  return cat("slot ", grant.slot.index, " was made",
+             counted == 0 ? "" : cat(", spare slot ", counted, " of ", spares()), ": ", grant.spare_for,
+             " still read and are not waited for",
+             orphaned_.empty() ? "" : "; stop the processes that dead workers left running, to free their slots");
 }
 
 std::optional<Grant> SlotAllocator::take_single_copy(std::span<const Holder> yielding) {
@@ -95,6 +101,11 @@ void SlotAllocator::publish(const Publication& publication) {
 void SlotAllocator::end_leases(Holder holder) {
   ring_.release_all(holder);
   left_.erase(holder);
+  orphaned_.erase(holder);
+}
+
+void SlotAllocator::orphaned(Holder holder) {
+  if (left_.contains(holder)) orphaned_.insert(holder);
 }
 
 void SlotAllocator::keep_only(Holder holder, const std::vector<HeldSlot>& held) {
@@ -103,6 +114,7 @@ void SlotAllocator::keep_only(Holder holder, const std::vector<HeldSlot>& held) 
   for (const HeldSlot& slot : held) kept.push_back(slot.slot);
   ring_.keep_only(holder, kept);
   left_.erase(holder);
+  orphaned_.erase(holder);
 }
 
 void SlotAllocator::left(Holder holder) {
@@ -158,7 +170,7 @@ std::string SlotAllocator::readers_on(const std::vector<SlotId>& slots) const {
 }
 
 std::optional<int> SlotAllocator::spares_used() const {
-  const auto used = static_cast<int>(ring_.retired().size());
+  const auto used = static_cast<int>(ring_.retired_beside(uncounted()).size());
   return !single_copy() && used >= spares() ? std::optional(used) : std::nullopt;
 }
 

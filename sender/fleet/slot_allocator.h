@@ -62,6 +62,10 @@ class SlotAllocator {
   void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // the holder is welcomed, and holds only these
   void left(Holder holder);                                          // its membership ended; its leases continue
   const std::set<Holder>& left_behind() const { return left_; }      // holders that are not members
+  // One of left_behind(), whose process has ended: other processes keep its leases. No one can make it release them, so
+  // they do not count towards spares=, and its slots' memory is not ours to free.
+  void orphaned(Holder holder);
+  bool is_orphaned(Holder holder) const { return orphaned_.contains(holder); }
   bool holds(SlotId slot, Holder holder) const { return ring_.holds(slot, holder); }
   std::vector<Holder> holders_of(SlotId slot) const { return ring_.holders_of(slot); }
   std::vector<std::uint32_t> leases_of(Holder holder) const;
@@ -87,6 +91,12 @@ class SlotAllocator {
 
  private:
   std::string readers_on(const std::vector<SlotId>& slots) const;
+  std::string spare_made(const Grant& grant) const;
+  // With spares=0 no slot may be made, so every lease counts.
+  const std::set<Holder>& uncounted() const {
+    static const std::set<Holder> none;
+    return spares() > 0 ? orphaned_ : none;
+  }
   int spares() const { return endpoint_.spares.value_or(on_device() ? 1 : 2); }
 
   const Endpoint& endpoint_;
@@ -96,7 +106,7 @@ class SlotAllocator {
   bool open_ = false;
   std::map<std::uint32_t, OfferedSlot> memory_;             // by index
   std::map<std::uint32_t, std::optional<Digest>> digests_;  // of published slots, by index
-  std::set<Holder> left_;
+  std::set<Holder> left_, orphaned_;
   bool granted_ = false;         // a slot is granted, perhaps ahead, and its version is not announced yet
   std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it uses it
   std::string spare_;            // the current grant's warning

@@ -3,6 +3,7 @@
 #include <set>
 
 #include <bascule/sender/fleet/fleet.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -35,9 +36,9 @@ WorkerStatus status_of(const Member& member, const Books& books) {
                                                                    : behind,
                       .serving = member.serving,
                       .leases = books.slots.leases_of(member.holder())};
-  if (const auto known = books.roster.poisoned().find(member.name()); known != books.roster.poisoned().end()) {
+  if (const std::string* const why = books.roster.poisoned().find(member.name())) {
     status.state = "poisoned";
-    status.why = known->second;
+    status.why = *why;
   }
   return status;
 }
@@ -67,12 +68,19 @@ SenderStatus Fleet::status(std::optional<SlotId> untouched) const {
     status.workers.push_back(status_of(member, books_));
     named.insert(member.name());
   }
-  for (const auto& [name, why] : books_.roster.poisoned())
+  books_.roster.poisoned().for_each([&](const std::string& name, const std::string& why) {
     if (named.insert(name).second) status.workers.push_back({.worker = name, .state = "poisoned", .why = why});
-  for (const auto& [holder, name] : books_.roster.holder_names())
-    if (std::vector<std::uint32_t> leases = books_.slots.leases_of(holder);
-        !leases.empty() && named.insert(name).second)
-      status.workers.push_back({.worker = name, .state = "gone", .leases = std::move(leases)});
+  });
+  for (const auto& [holder, known] : books_.roster.known_holders()) {
+    std::vector<std::uint32_t> leases = books_.slots.leases_of(holder);
+    if (leases.empty() || books_.roster.connected(holder)) continue;
+    // Several dead workers may have had one name.
+    if (known.left_running.empty() && !named.insert(known.worker).second) continue;
+    WorkerStatus gone{.worker = known.worker, .state = "gone", .leases = std::move(leases)};
+    if (!known.left_running.empty())
+      gone.why = cat("its process has ended, but ", known.left_running, " still has its lease; stop that process");
+    status.workers.push_back(std::move(gone));
+  }
   for (const SlotId slot : books_.slots.all()) status.slots.push_back(status_of(slot, untouched, books_));
   return status;
 }

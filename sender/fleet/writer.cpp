@@ -80,8 +80,7 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
   const bool single_copy = books_.slots.single_copy();
   books_.versions.use(grant.version);
   books_.slots.announce(grant, announced.memory);
-  if (std::string warning = books_.slots.take_warning(); !warning.empty())
-    books_.warnings.push_back(std::move(warning));
+  if (std::string warning = books_.slots.take_warning(); !warning.empty()) books_.warn(std::move(warning));
   const Publication publication{
       .version = grant.version, .slot = grant.slot, .bytes = books_.layout->bytes(), .digest = std::nullopt};
   const std::vector<WorkerId> owed = books_.roster.still_addressed(grant.to);  // empty if all have left

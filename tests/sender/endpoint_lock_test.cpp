@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "support/status.h"
 #include "support/temp_folder.h"
@@ -53,6 +55,20 @@ TEST_F(EndpointLockTest, BeginsWithTheTimeAndNoVersion) {
   EXPECT_GE(lock->epoch(), before);
   EXPECT_LE(lock->epoch(), static_cast<Epoch>(std::time(nullptr) + 1) * 1'000'000);
   EXPECT_EQ(lock->last_version(), 0);
+}
+
+// posix_spawn() calls no handlers of fork(), and its child has all descriptors until its program starts.
+TEST_F(EndpointLockTest, EndsWithItsSenderThoughAChildHasACopyOfTheDescriptor) {
+  auto lock = std::make_optional(take());
+  ASSERT_THAT(*lock, IsOk());
+  const auto child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  ASSERT_GE(child, 0);
+  if (child == 0)
+    while (true) ::pause();
+  lock.reset();
+  EXPECT_THAT(take(), IsOk());
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(EndpointLockTest, ContinuesWhereTheSenderBeforeEnded) {

@@ -2,6 +2,7 @@
 #include "sender/wire_worker.h"  // first: see there
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "support/environment.h"
 #include "support/port.h"
@@ -141,6 +143,80 @@ TEST_F(Forked, WithoutForkItIsNamed) {
               StatusIs(StatusCode::kAlreadyExists,
                        AllOf(HasSubstr(cat("pid ", left_, " (test-sender)")),
                              HasSubstr(cat("the last sender, pid ", trainer, ", left it running")))));
+}
+
+// Engines are killed and started again, as by a supervisor. A helper that each had forked lives on, with its lease.
+TEST_F(Forked, HelpersOfKilledWorkersFailNoSendAndAreNamed) {
+  constexpr int kRestarts = 5;
+  struct Engine {
+    pid_t pid = 0, helper = 0;
+    std::array<int, 2> to{}, from{};
+
+    Engine() = default;
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+    ~Engine() {
+      for (const pid_t process : {pid, helper})
+        if (process > 0) ::kill(process, SIGKILL);
+      for (const int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+    }
+  };
+  std::array<Engine, kRestarts> engines;
+  for (std::size_t i = 0; i < engines.size(); ++i) {  // before this process has threads
+    Engine& engine = engines[i];
+    ASSERT_EQ(::pipe(engine.to.data()), 0);
+    ASSERT_EQ(::pipe(engine.from.data()), 0);
+    engine.pid = ::fork();
+    ASSERT_GE(engine.pid, 0);
+    if (engine.pid > 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    char go = 0;
+    if (::read(engine.to[0], &go, 1) != 1) ::_exit(1);
+    test::WireWorker worker(folder_.path() / "e");
+    worker.serve("engine", i + 1);
+    const pid_t helper = ::fork();
+    if (helper > 0 && ::write(engine.from[1], &helper, sizeof(helper)) < 0) ::_exit(1);
+    while (true) ::pause();
+  }
+  test::TestModel model(test::ModelSize::kTiny);
+  auto sender = listen(cat(endpoint_, "&heartbeat=50ms"));
+  ASSERT_THAT(sender, IsOk());
+  ASSERT_THAT(sender->register_model(model.source()), IsOk());
+  ASSERT_THAT(sender->send(), IsOk());
+  std::string warnings;
+  for (Engine& engine : engines) {
+    ASSERT_EQ(::write(engine.to[1], "g", 1), 1);
+    ASSERT_EQ(::read(engine.from[0], &engine.helper, sizeof(engine.helper)),
+              static_cast<ssize_t>(sizeof(engine.helper)));
+    ASSERT_EQ(::kill(engine.pid, SIGKILL), 0);
+    ASSERT_GT(::waitpid(std::exchange(engine.pid, 0), nullptr, 0), 0);
+    for (int sends = 0; sends < 3; ++sends) {
+      const auto sent = sender->send();
+      EXPECT_THAT(sent, IsOk());
+      if (sent.ok())
+        for (const std::string& warning : sent->warnings) warnings += warning + "\n";
+    }
+  }
+  EXPECT_THAT(warnings, HasSubstr(cat("pid ", engines.front().helper, " (test-sender) of the dead worker engine")));
+}
+
+// posix_spawn() calls none of fork's handlers, and its child has all descriptors until its program starts.
+TEST_F(Forked, WithoutForkAChildOfALivingTrainerHoldsNothingUp) {
+  const test::Environment token("BASCULE_TOKEN", "a token of some length");
+  const test::ReservedPort port;
+  for (const std::string& endpoint :
+       {endpoint_, cat("fake://127.0.0.1:", port.number(), "?state=", folder_.path().string(), "/tcp")}) {
+    auto sender = std::make_optional(listen(endpoint));
+    ASSERT_THAT(*sender, IsOk());
+    const auto child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+    ASSERT_GE(child, 0);
+    if (child == 0)
+      while (true) ::pause();
+    sender.reset();
+    EXPECT_THAT(listen(endpoint), IsOk()) << endpoint;
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  }
 }
 
 }  // namespace

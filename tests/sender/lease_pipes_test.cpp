@@ -2,13 +2,17 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <vector>
 
 #include "support/status.h"
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {
@@ -20,8 +24,8 @@ using testing::IsEmpty;
 class LeasePipesTest : public testing::Test {
  protected:
   // The end as a worker has it: a copy, sent to it.
-  UniqueFd open(Holder holder) {
-    const auto end = pipes_.open(holder);
+  UniqueFd open(Holder holder, pid_t process = ::getpid()) {
+    const auto end = pipes_.open(holder, mark_of(process));
     EXPECT_THAT(end, IsOk());
     return end.ok() ? UniqueFd(::fcntl(end->get(), F_DUPFD_CLOEXEC, 0)) : UniqueFd();
   }
@@ -96,7 +100,7 @@ TEST_F(LeasePipesTest, FallWithTheProcessThatHoldsTheEnd) {
 
 // A forked child has no copy of an end that is to be handed over.
 TEST_F(LeasePipesTest, AreNotHeldByAChildOfTheSender) {
-  auto end = pipes_.open(11);
+  auto end = pipes_.open(11, mark_of(::getpid()));
   ASSERT_THAT(end, IsOk());
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -109,6 +113,53 @@ TEST_F(LeasePipesTest, AreNotHeldByAChildOfTheSender) {
   EXPECT_THAT(gone_, ElementsAre(11));
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+// Several reconnections, while helpers that it forked in between keep the earlier ends.
+TEST_F(LeasePipesTest, AreNotCollectedWithoutEnd) {
+  std::vector<UniqueFd> ends;
+  for (std::size_t i = 0; i < LeasePipes::kMostPipes; ++i) ends.push_back(open(11));
+  const auto refused = pipes_.open(11, mark_of(::getpid()));
+  EXPECT_THAT(refused, test::StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("stop them")));
+  EXPECT_THAT(pipes_.open(12, mark_of(::getpid())), IsOk()) << "another worker";
+  ends.front().reset();
+  run_until_gone(0);
+  EXPECT_THAT(pipes_.open(11, mark_of(::getpid())), IsOk());
+}
+
+TEST_F(LeasePipesTest, AreClosedForAHolderThatNeedsNone) {
+  const UniqueFd end = open(11);
+  pipes_.close(11);
+  run_until_gone(0);
+  EXPECT_THAT(gone_, IsEmpty());
+  pollfd polled{.fd = end.get(), .events = POLLOUT, .revents = 0};
+  ASSERT_EQ(::poll(&polled, 1, 0), 1);
+  EXPECT_NE(polled.revents & POLLERR, 0) << "the reading end is still open";
+}
+
+// A worker is killed, and a process that it forked lives on.
+TEST_F(LeasePipesTest, NameTheProcessThatADeadHolderLeftRunning) {
+  std::array<int, 2> told{};
+  ASSERT_EQ(::pipe(told.data()), 0);
+  UniqueFd end = open(11);
+  const pid_t worker = ::fork();
+  ASSERT_GE(worker, 0);
+  if (worker == 0) {
+    const pid_t helper = ::fork();
+    if (helper > 0 && ::write(told[1], &helper, sizeof(helper)) < 0) ::_exit(1);
+    while (true) ::pause();
+  }
+  pid_t helper = 0;
+  ASSERT_EQ(::read(told[0], &helper, sizeof(helper)), static_cast<ssize_t>(sizeof(helper)));
+  ::close(told[0]), ::close(told[1]);
+  const auto again = pipes_.open(11, mark_of(worker));
+  ASSERT_THAT(again, IsOk());
+  end.reset();
+  EXPECT_EQ(pipes_.left_running(11), std::nullopt) << "it lives";
+  ASSERT_EQ(::kill(worker, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(worker, nullptr, 0), worker);
+  EXPECT_THAT(pipes_.left_running(11), testing::Optional(testing::HasSubstr(cat("pid ", helper, " ("))));
+  ASSERT_EQ(::kill(helper, SIGKILL), 0);
 }
 
 TEST_F(LeasePipesTest, SayNothingOnceTheyAreClosed) {

@@ -1,6 +1,10 @@
 // A worker's leases when it stops or answers late, seen from the wire; the test is the worker.
 #include "sender/wired.h"  // first: see there
 
+#include <fcntl.h>
+
+#include <filesystem>
+#include <string>
 #include <thread>
 
 namespace bascule {
@@ -39,6 +43,21 @@ TEST_F(Lease, OfBeforeIsNotThatOfAVersionThatItNeverTook) {
   Prepare second;
   send_to(*worker, first, second);
   for (int i = 0; i < 4; ++i) ASSERT_THAT(sender_->send(), IsOk()) << "send " << i;  // it no longer answers
+}
+
+// A program that this process starts gets none of its sockets; so another thread may start one at any time.
+TEST_F(Lease, AndConnectionsAreInheritedByNoProgram) {
+  const auto worker = connect();
+  worker->serve("w", 1);
+  int sockets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (!std::filesystem::read_symlink(entry.path(), gone).string().starts_with("socket:")) continue;
+    ++sockets;
+    const int fd = std::stoi(entry.path().filename().string());
+    EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << fd;
+  }
+  EXPECT_GE(sockets, 3) << "the listening one, and both ends of a connection";
 }
 
 // A version was aborted, and it had not released that when its connection was lost.

@@ -70,6 +70,15 @@ TEST(Utf8, KnowsTextThatCouldHarmATerminalOrALog) {
   EXPECT_EQ(printable("two\nlines\t"), "two\nlines\t");
 }
 
+TEST(Utf8, ShortensATextByWholeCharacters) {
+  const std::string text = "ab\u20accd";
+  EXPECT_EQ(shortened(text, 7), text);
+  EXPECT_EQ(shortened(text, 6), "ab\u2026") << "the character of three bytes does not fit";
+  EXPECT_EQ(shortened(text, 5), "ab\u2026");
+  EXPECT_EQ(shortened(text + "efg", 8), "ab\u20ac\u2026");
+  EXPECT_EQ(shortened(text, 3), "\u2026");
+}
+
 TEST(Utf8, TakesTheEmptyTextAndNul) {
   EXPECT_TRUE(is_utf8(""));
   EXPECT_TRUE(is_utf8(std::string_view("a\0b", 3)));

@@ -21,6 +21,12 @@ absl::Status check_peer(int socket, uid_t expected) {
   return absl::OkStatus();
 }
 
+pid_t pid_of_peer(int socket) {
+  struct ucred peer {};
+  socklen_t size = sizeof(peer);
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 std::string address_of_peer(int socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);

@@ -74,6 +74,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void close();
 
   bool open() const { return socket_.is_open(); }
+  int descriptor() { return socket_.native_handle(); }  // for questions to the kernel about the peer
   // A message has arrived and is being decoded.
   bool decoding() const { return decoding_; }
   // When the last byte came; over TLS, when a byte of a whole record was read. While a message is decoded it is now:

@@ -1,6 +1,7 @@
 // The fields of each message, listed once: the writer and the reader both walk this list.
 //
-//   archive("key", member)              the value of a key; a std::optional may be missing
+//   archive("key", member)              the value of a key; a std::optional may be missing. A text has at most
+//                                       kMostTextBytes
 //   archive.bytes("key", member)        as a byte string rather than text
 //   archive.text("key", member)         text for people; a reader escapes its control characters
 //   archive.constant("key", "text")     written as it stands; a reader refuses any other text
@@ -9,6 +10,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -39,6 +41,10 @@ inline bool has_sane_shape(const TensorSpec& spec) {
     if (size > 0 && !huge) bytes *= static_cast<std::uint64_t>(size);
   }
   return empty || !huge;
+}
+
+void name_limit(auto& archive, const char* key, std::string_view name) {
+  archive.require(key, name.size() <= kMostNameBytes, "must have 256 bytes at most");
 }
 
 void fields(auto& archive, Is<SlotId> auto& slot) {
@@ -79,9 +85,11 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive.constant("byte_order", "little");
   archive("worker", hello.worker);
   archive.require("worker", !hello.worker.empty(), "must not be empty");
+  name_limit(archive, "worker", hello.worker);
   archive.require("worker", is_printable(hello.worker), "must have no control characters");
   archive("instance", hello.instance);
   archive("group", hello.group);
+  name_limit(archive, "group", hello.group);
   archive.require("group", is_printable(hello.group), "must have no control characters");
   archive("rank", hello.rank);
   archive("ranks", hello.ranks);
@@ -89,7 +97,9 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive("pid", hello.pid);
   archive.require("pid", hello.pid >= 0, "must not be negative");
   archive("host", hello.host);
+  name_limit(archive, "host", hello.host);
   archive("device", hello.device);
+  name_limit(archive, "device", hello.device);
   archive("epoch", hello.epoch);
   archive("serving", hello.serving);
   archive("held", hello.held);

@@ -71,6 +71,12 @@ void MessageReader::require(const char* key, bool ok, std::string_view must) {
   path_.pop_back();
 }
 
+bool MessageReader::may_list(std::size_t items) {
+  listed_ += items;
+  if (listed_ > kMostListed) fail(cat("expected lists of ", kMostListed, " items at most in all, found more"));
+  return listed_ <= kMostListed;
+}
+
 void MessageReader::read(const CborValue& found, bool& value) {
   if (found.kind() != Kind::kBoolean) return fail_type("true or false", found);
   value = found.truth();
@@ -103,6 +109,8 @@ void MessageReader::read(const CborValue& found, double& value) {
 
 void MessageReader::read(const CborValue& found, std::string& value) {
   if (found.kind() != Kind::kText) return fail_type("text", found);
+  if (found.text().size() > kMostTextBytes)
+    return fail(cat("expected a text of ", kMostTextBytes, " bytes at most, found one of ", found.text().size()));
   value = found.text();
   if (!is_utf8(value)) fail(cat("expected UTF-8, found ", in_quotes(value)));
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -83,9 +84,18 @@ class MessageReader {
   void read(const CborValue& found, SharedSpecs& value);
   void read_bytes(const CborValue& found, std::string& value);
 
+  // Items that may be a byte long on the wire, and need many times as much memory. Lists of tensors are as long as the
+  // model, and need about as much memory as they have bytes.
+  template <typename T>
+  static constexpr bool kNeedsMoreMemory =
+      std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, HeldSlot>;
+  static constexpr std::size_t kMostListed = std::size_t{1} << 20;  // of those, in one message
+  bool may_list(std::size_t items);
+
   template <typename T>
   void read(const CborValue& found, std::vector<T>& values) {
     if (found.kind() != CborValue::Kind::kArray) return fail_type("an array", found);
+    if (kNeedsMoreMemory<T> && !may_list(found.size())) return;
     values.resize(found.size());
     const std::uint8_t* at = found.first_at();
     for (std::size_t i = 0; i < values.size() && status_.ok(); ++i) {
@@ -119,6 +129,7 @@ class MessageReader {
   std::vector<Pair> pairs_;  // of the current map, after the pairs of the enclosing maps
   std::size_t map_ = 0;      // where the current map's pairs begin
   std::vector<Step> path_;
+  std::size_t listed_ = 0;
   absl::Status status_;
 };
 

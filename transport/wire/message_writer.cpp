@@ -13,6 +13,7 @@ void MessageWriter::bytes(const char* key, const std::optional<std::string>& val
 }
 
 MessageWriter::Json MessageWriter::written(const std::string& text) {
+  if (text.size() > kMostTextBytes) return written(shortened(text, kMostTextBytes));
   if (is_utf8(text)) return text;
   std::string ascii = text;
   for (char& c : ascii)

@@ -44,7 +44,7 @@ class MessageWriter {
   template <typename T>
   requires std::integral<T> || std::floating_point<T>
   static Json written(T number) { return number; }
-  static Json written(const std::string& text);  // invalid UTF-8 becomes question marks
+  static Json written(const std::string& text);  // shortened; invalid UTF-8 becomes question marks
   static Json written(DType dtype);
   static Json written(DigestMode mode);
   static Json written(const Digest& digest);

@@ -52,6 +52,14 @@ void add_key(std::vector<std::uint8_t>& map, std::string_view key) {
 
 const char* name_of(const Message& message) { return kNames[message.index()]; }
 
+absl::Status check_worker_name(std::string_view name) {
+  if (!is_printable(name))
+    return invalid_argument("expected a name in UTF-8 without control characters, found \"", printable(name), "\"");
+  if (name.size() <= kMostNameBytes) return absl::OkStatus();
+  return invalid_argument("expected a name of ", kMostNameBytes, " bytes at most, found ", name.size(), ": ",
+                          in_quotes(name), "; give it a shorter one");
+}
+
 absl::Status check_compatibility_key(std::string_view compatibility_key) {
   if (compatibility_key.size() <= kMostCompatibilityKeyBytes && is_utf8(compatibility_key)) return absl::OkStatus();
   return invalid_argument("compatibility_key: expected UTF-8 of ", kMostCompatibilityKeyBytes, " bytes at most, found ",

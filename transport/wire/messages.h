@@ -24,6 +24,10 @@ namespace bascule::inline v0 {
 
 inline constexpr std::uint32_t kProtocol = 3;
 inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;  // of one message
+// Both ends keep texts that the other end chose, so each has a limit. A longer text is cut when it is sent, and refused
+// when it is received.
+inline constexpr std::size_t kMostTextBytes = kMostTensorNameBytes;
+inline constexpr std::size_t kMostNameBytes = 256;  // of a worker, group, host or device: refused at both ends
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
 // Numbers leases, so that the release of one is not mistaken for the release of the next lease on the same slot. Unique
@@ -149,6 +153,7 @@ using Message =
 
 const char* name_of(const Message&);  // "hello"
 
+absl::Status check_worker_name(std::string_view name);  // error if it is too long or not printable; also for groups
 absl::Status check_compatibility_key(std::string_view compatibility_key);  // error if it is too long or not UTF-8
 
 // An encoded message. It can be sent to any number of peers, whose queues share its bytes:

@@ -63,6 +63,7 @@ class World {
   void do_it(action::GrantSlot& grant);
   void do_it(action::TakeAhead& taken) { ahead_ = taken.slot; }
   void do_it(action::DropSlot&) {}
+  void do_it(action::CloseLeases&) {}
   void do_it(action::MayWrite&) {}
   void do_it(action::EndLoan& end) { tell(event::LoanEnded{end.version, true}); }
   void do_it(action::Settle& settle);

@@ -69,6 +69,106 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
   EXPECT_TRUE(holds(1, prepare.slot));
 }
 
+// A lease pipe costs a descriptor: of a worker that left without a lease it is closed, though a process keeps its end.
+TEST_F(LeaseReplay, APipeIsWatchedOnlyWhileItsHolderMayRead) {
+  const WorkerId idle = join(hello("idle", 1));
+  hang_up(idle);
+  EXPECT_THAT(closed_leases, testing::ElementsAre(1)) << "its lease ended with its membership";
+  const WorkerId reads = serve(hello("reads", 2));
+  hang_up(reads);
+  EXPECT_THAT(closed_leases, testing::ElementsAre(1)) << "it may still read";
+  tell(event::HolderGone{2});
+  EXPECT_TRUE(fleet.roster().known_holders().empty());
+}
+
+TEST_F(LeaseReplay, OneProcessUnderTwoNamesKeepsItsPipeWhileOneOfThemIsConnected) {
+  const WorkerId a = join(hello("a", 1)), b = join(hello("b", 1));
+  hang_up(a);
+  EXPECT_THAT(closed_leases, testing::IsEmpty());
+  hang_up(b);
+  EXPECT_THAT(closed_leases, testing::ElementsAre(1));
+}
+
+class FewDescriptors : public Replay {
+ protected:
+  FewDescriptors() : Replay("", {.delivers = true, .most_left_behind = 3}) {
+    open();
+    send();
+  }
+};
+
+TEST_F(FewDescriptors, OfManyWorkersThatLeftWithALeaseTheFirstAreWatched) {
+  for (Holder i = 1; i <= 5; ++i) hang_up(serve(hello(cat("w-", i), i)));
+  EXPECT_THAT(closed_leases, testing::ElementsAre(4, 5));
+  EXPECT_THAT(log, Contains(HasSubstr("the leases of w-4 last as long as this sender: 3 workers have already left")));
+  EXPECT_TRUE(holds(5, fleet.slot_allocator().newest()->slot)) << "it may read as long as it likes";
+  Hello again = hello("w-5", 5);
+  again.epoch = kEpoch;
+  again.serving = 1;
+  EXPECT_TRUE(is_member(join(std::move(again))));
+  EXPECT_FALSE(holds(5, fleet.slot_allocator().newest()->slot)) << "it came back and claims none";
+}
+
+// Engines are killed and started again; a helper that each had forked lives on with its lease.
+TEST_F(LeaseReplay, HelpersOfDeadWorkersFailNoSendWhileASlotCanBeMade) {
+  for (Holder i = 1; i <= 8; ++i) {
+    hang_up(serve(hello("engine", i)));
+    tell(event::LeftRunning{.holder = i, .who = cat("pid ", 70 + i, " (helper)")});
+    for (int sends = 0; sends < 2; ++sends) ASSERT_THAT(status_of(send()), IsOk()) << "restart " << i;
+  }
+  const SenderStatus status = fleet.status(std::nullopt);
+  EXPECT_EQ(std::ranges::count(status.workers, "gone", &WorkerStatus::state), 8);
+  EXPECT_THAT(status.workers.back().why, HasSubstr("pid 78 (helper) still has its lease"));
+  EXPECT_THAT(fleet.readers(), HasSubstr("pid 71 (helper) of the dead worker engine (slot "));
+  for (Holder i = 1; i <= 8; ++i) tell(event::HolderGone{i});
+  EXPECT_THAT(status_of(send()), IsOk());
+  EXPECT_EQ(fleet.slot_allocator().all().size(), 2U) << "their slots are freed with them";
+}
+
+// A stopped worker may go on at any time; spares= is for it, whatever dead workers left running.
+TEST_F(LeaseReplay, AStoppedWorkerCountsTowardsTheSparesBesideTheHelpersOfDeadOnes) {
+  for (Holder i = 1; i <= 6; ++i) {
+    hang_up(serve(hello(cat("engine-", i), i)));
+    if (i % 2 == 1) tell(event::LeftRunning{.holder = i, .who = "pid 71 (helper)"});
+    for (int sends = 0; i < 6 && sends < 2; ++sends) ASSERT_THAT(status_of(send()), IsOk()) << i;
+  }
+  ASSERT_THAT(status_of(send()), IsOk());
+  EXPECT_FALSE(ask()) << "both spare slots are for workers that may go on";
+  EXPECT_THAT(fleet.readers(), HasSubstr("engine-6 (slot "));
+  EXPECT_EQ(fleet.slot_allocator().spares_used(), 2);
+}
+
+class NoSpares : public Replay {
+ protected:
+  NoSpares() : Replay("spares=0") {
+    open();
+    send();
+  }
+};
+
+TEST_F(NoSpares, MeansNoneForTheHelpersOfDeadWorkersEither) {
+  hang_up(serve(hello("engine", 1)));
+  tell(event::LeftRunning{.holder = 1, .who = "pid 71 (helper)"});
+  ASSERT_THAT(status_of(send()), IsOk());
+  EXPECT_FALSE(ask());
+  EXPECT_THAT(fleet.readers(), HasSubstr("pid 71 (helper) of the dead worker engine (slot 0)"));
+}
+
+// A table of everyone who was ever poisoned grew without end.
+TEST_F(LeaseReplay, OfWorkersThatWerePoisonedTheNewestAreRemembered) {
+  for (int i = 0; i < 3000; ++i) {
+    const WorkerId id = join(hello(cat("w-", i), 10 + static_cast<Holder>(i)));
+    say(id, Poisoned{.why = cat("why ", i)});
+    EXPECT_FALSE(is_member(id));
+  }
+  const std::vector<WorkerStatus> workers = fleet.status(std::nullopt).workers;
+  EXPECT_EQ(std::ranges::count(workers, "poisoned", &WorkerStatus::state), 1024);
+  const auto newest = std::ranges::find(workers, "w-2999", &WorkerStatus::worker);
+  ASSERT_NE(newest, workers.end());
+  EXPECT_EQ(newest->why, "why 2999");
+  EXPECT_EQ(std::ranges::find(workers, "w-0", &WorkerStatus::worker), workers.end());
+}
+
 // A release that crossed the prepare ended the lease of the newer version.
 TEST_F(LeaseReplay, AReleaseOfAnOlderVersionEndsNoNewerLease) {
   const WorkerId id = join(hello("w", 1));

@@ -56,6 +56,16 @@ class FleetParts : public testing::Test {
   WorkerId next_ = 1;
 };
 
+// Workers that come and go cause warnings, even if no version is sent for a long time.
+TEST_F(FleetParts, WarningsBetweenTwoReportsHaveALimit) {
+  for (int i = 0; i < 200; ++i) books_.warn(cat("warning ", i));
+  const std::vector<std::string> warnings = books_.take_warnings();
+  ASSERT_EQ(warnings.size(), 65U);
+  EXPECT_EQ(warnings.front(), "warning 0");
+  EXPECT_EQ(warnings.back(), "and 136 more warnings");
+  EXPECT_THAT(books_.take_warnings(), IsEmpty());
+}
+
 // ---- CatchUps ----
 
 TEST_F(FleetParts, ACatchUpTellsAWorkerOfTheNewestVersionOnce) {

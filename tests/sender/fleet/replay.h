@@ -13,7 +13,7 @@ namespace bascule::test {
 
 class Replay : public testing::Test, public FleetWorld {
  protected:
-  explicit Replay(std::string_view options = "", Scheme scheme = {true, false, false, false})
+  explicit Replay(std::string_view options = "", Scheme scheme = {true, false, false, false, 1024})
       : FleetWorld(options, scheme) {}
 
   // A trainer that has registered its model and opened its slots.

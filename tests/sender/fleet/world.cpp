@@ -13,7 +13,8 @@ FleetRules FleetWorld::rules(std::string_view options, Scheme scheme) {
           .publishes = scheme.publishes,
           .persists = scheme.persists,
           .delivers_while_written = scheme.delivers && scheme.while_written,
-          .fresh_slots = fresh_slots};
+          .fresh_slots = fresh_slots,
+          .most_left_behind = scheme.most_left_behind};
 }
 
 FleetWorld::FleetWorld(std::string_view options, Scheme scheme)

@@ -20,6 +20,7 @@ class FleetWorld {
   struct Scheme {
     bool delivers = false, publishes = false, persists = false;
     bool while_written = false;  // its deliveries begin
+    std::size_t most_left_behind = 1024;
   };
   struct Peer {  // the other end of a connection
     Hello hello;
@@ -28,7 +29,7 @@ class FleetWorld {
     std::optional<action::Close> closed;
   };
 
-  explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false, false});
+  explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false, false, 1024});
   virtual ~FleetWorld() = default;
 
   // Passes the event to the fleet, and carries out the resulting actions.
@@ -71,6 +72,7 @@ class FleetWorld {
   std::optional<absl::StatusOr<Grant>> granted;
   std::map<Version, absl::StatusOr<SendReport>> settled;
   std::vector<SlotId> dropped;
+  std::vector<Holder> closed_leases;
   std::optional<Version> may_write;
   std::optional<Clock::time_point> wakes_at;
   std::vector<std::string> log, warnings;          // log: all lines
@@ -87,6 +89,7 @@ class FleetWorld {
   void do_it(action::Admit& admit);
   void do_it(action::Offer& offer);
   void do_it(action::Close& close) { peers.at(close.id).closed = close; }
+  void do_it(action::CloseLeases& leases) { closed_leases.push_back(leases.holder); }
   void do_it(action::ReadQueued& read);
   void do_it(action::Deliver& deliver);
   void do_it(action::StopDelivery& stop) { stopped.push_back(stop.ticket); }

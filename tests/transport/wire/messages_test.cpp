@@ -237,6 +237,50 @@ TEST(Messages, RefusesTensorsThatCannotBe) {
   EXPECT_THAT(refusal(sample_welcome(), "/layout/aliases/0/tensor", 4), HasSubstr("lm_head"));
 }
 
+// Each end keeps texts of the other: names in tables, reasons in its status.
+TEST(Messages, EveryTextHasALimit) {
+  int texts = 0;
+  for (const Message& message : sample_messages()) {
+    const json map = map_of(message);
+    for (const auto& [place, value] : map.flatten().items()) {
+      if (!value.is_string() || place == "/type") continue;
+      ++texts;
+      json longer = map;
+      longer[json::json_pointer(place)] = std::string(kMostTextBytes + 1, 'x');
+      EXPECT_THAT(refusal(longer), HasSubstr("expected a text of 4096 bytes at most, found one of 4097")) << place;
+    }
+  }
+  EXPECT_GT(texts, 20);
+  for (const char* const name : {"/worker", "/group", "/host", "/device"}) {
+    EXPECT_THAT(refusal(sample_hello(), name, std::string(kMostNameBytes + 1, 'x')), HasSubstr("256 bytes at most"));
+    json longest = map_of(sample_hello());
+    longest[json::json_pointer(name)] = std::string(kMostNameBytes, 'x');
+    EXPECT_TRUE(decode_map(longest).ok()) << name;
+  }
+}
+
+TEST(Messages, AListOfNamesHasALimit) {
+  const json names = json::array();
+  for (const json& value : {json(std::vector<std::string>((1U << 20U) + 1)), json(std::vector<json>(1U << 20U, names))})
+    EXPECT_THAT(refusal(sample_hello(), "/fused/0", value),
+                testing::AnyOf(HasSubstr("1048576 items at most"), HasSubstr("expected text")))
+        << value.size();
+  json many = json::array();
+  for (int i = 0; i < 3; ++i) many.push_back(std::vector<std::string>(1U << 19U, "w"));
+  EXPECT_THAT(refusal(sample_hello(), "/fused", many), HasSubstr("1048576 items at most"));
+}
+
+TEST(Messages, AReasonThatIsTooLongIsCutAtACharacter) {
+  std::string why;
+  while (why.size() < 3 * kMostTextBytes) why += "\u20ac";  // three bytes each
+  const absl::StatusOr<Message> poisoned = decode(encode(Poisoned{.why = why}));
+  ASSERT_TRUE(poisoned.ok()) << poisoned.status();
+  const std::string& cut = std::get<Poisoned>(*poisoned).why;
+  EXPECT_LE(cut.size(), kMostTextBytes);
+  EXPECT_GT(cut.size(), kMostTextBytes - 6);
+  EXPECT_THAT(cut, testing::EndsWith("\u20ac\u2026"));
+}
+
 TEST(Messages, TextThatIsNotUtf8StillArrives) {
   const absl::StatusOr<Message> failed = decode(encode(Failed{.version = 1, .why = "open /x\xFF: denied"}));
   ASSERT_TRUE(failed.ok()) << failed.status();
