@@ -78,11 +78,12 @@ absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count
     if (waited == Waited::kUntilItWas) continue;  // one left meanwhile
     if (waited == Waited::kUntilInterrupted) return interrupted_while("workers");
     return ask([&]() -> absl::Status {
+      const std::string poisoned = fleet_.roster().poisoned_text();
       return deadline_exceeded(
           "expected ", count, " workers at ", endpoint_.place(), ", found ", names.size(),
           names.empty() ? "" : cat(": ", absl::StrJoin(names, ", ")),
           fleet_.last_refusal().empty() ? "" : cat("; the last one refused: ", fleet_.last_refusal()),
-          fleet_.missing().empty() ? "" : cat("; ", fleet_.missing()));
+          poisoned.empty() ? "" : cat("; ", poisoned), fleet_.missing().empty() ? "" : cat("; ", fleet_.missing()));
     });
   }
 }

@@ -65,7 +65,7 @@ class Sender {
   absl::Status expect_workers(ExpectedWorkers workers);
 
   // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
-  // DEADLINE_EXCEEDED names the workers that joined, and the last refused worker with the reason.
+  // DEADLINE_EXCEEDED names the workers that joined, and the last refused and the poisoned workers with the reasons.
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, absl::Duration timeout);
 
   // Packs and publishes a version, and returns once every worker serves it or was evicted; report.complete() is true if

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -232,6 +233,15 @@ std::string Roster::name_of(Holder holder) const {
 void Roster::left_running(Holder holder, std::string who) {
   if (const auto known = known_holders_.find(holder); known != known_holders_.end())
     known->second.left_running = std::move(who);
+}
+
+std::string Roster::poisoned_text() const {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> texts;
+  poisoned_.for_each([&](const std::string& name, const std::string& why) {
+    if (texts.size() < kShown) texts.push_back(cat(name, " is poisoned: ", why));
+  });
+  return absl::StrJoin(texts, "; ");
 }
 
 void Roster::mended(const std::string& name) {

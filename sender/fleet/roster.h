@@ -118,6 +118,7 @@ class Roster {
   void poisoned(const std::string& name, std::string_view why) { poisoned_.set(name) = why; }
   void mended(const std::string& name);
   const Recent<std::string>& poisoned() const { return poisoned_; }
+  std::string poisoned_text() const;  // "engine-0 is poisoned: …", for at most four workers; empty if none is
   // Workers that the scheme gave up must stay away for a second, and twice as long each time, up to a minute, until
   // they have acknowledged a version.
   void pause(const std::string& name, Clock::time_point now);

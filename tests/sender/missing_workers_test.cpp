@@ -58,6 +58,18 @@ TEST_F(MissingWorkers, AWorkerThatAnUpdateLostIsInTheNextReport) {
   EXPECT_THAT(report->why_incomplete(), AllOf(HasSubstr("w is evicted"), HasSubstr("hung up")));
 }
 
+TEST_F(MissingWorkers, AWaitForWorkersTellsWhichOnesArePoisonedAndWhy) {
+  listen();
+  ASSERT_THAT(sender_->expect_workers({.count = 0}), IsOk());
+  ASSERT_THAT(sender_->send(), IsOk());
+  const auto worker = join("w", 1, 1);
+  worker->say(Poisoned{.why = "tensor b did not fit"});
+  wait_for_loss();
+  EXPECT_THAT(sender_->wait_for_workers(1, absl::Milliseconds(1)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("found 0"), HasSubstr("w is poisoned: tensor b did not fit"))));
+}
+
 TEST_F(MissingWorkers, TheLogOfAnEvictionIsAWarning) {
   std::mutex mutex;
   std::string log, warned;
