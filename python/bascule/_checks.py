@@ -28,7 +28,7 @@ def text(what: str, value: Any) -> str:
 def url(what: str, value: Any) -> str:
     """An endpoint's URL."""
     if isinstance(value, PathLike):
-        raise _wrong(what, "a URL", value, f'; for a folder, write f"shm://{{path}}", with its absolute path')
+        raise _wrong(what, "a URL", value, "; for a folder, write a scheme, :// and its absolute path")
     if not isinstance(value, str):
         raise _wrong(what, 'a URL such as "shm:///run/user/1000/grpo"', value)
     return text(what, value)

@@ -17,8 +17,10 @@ TEST_P(Conformance, ASendWithoutWorkersIsAVersion) {
   const SendReport report = send();
   EXPECT_EQ(report.version, 1u);
   EXPECT_EQ(report.workers.size(), 0u);
-  EXPECT_TRUE(report.complete());
-  EXPECT_EQ(sender_->version(), 1u);
+  EXPECT_FALSE(report.complete()) << "by default a worker is expected";
+  ASSERT_THAT(sender_->expect_workers({.count = 0}), IsOk());
+  EXPECT_TRUE(send().complete());
+  EXPECT_EQ(sender_->version(), 2u);
 }
 
 TEST_P(Conformance, ASendNeedsARegisteredModel) {

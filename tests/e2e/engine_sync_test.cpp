@@ -159,7 +159,7 @@ TEST_F(EngineSync, ServesAFolderOfSlotsWithNoTrainerAliveAndAsACheckpoint) {
   for (const auto& [name, tensor] : tensors) tensor.mul_(-1.5);  // not the checkpoint's own
   Version last = 0;
   {
-    absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
+    absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint, .expect_workers{.count = 0}});
     ASSERT_TRUE(sender.ok()) << sender.status();
     ASSERT_TRUE(sender->register_model(libtorch::tensors(tensors)).ok());
     for (int i = 0; i < 3; ++i) {
@@ -176,9 +176,9 @@ TEST_F(EngineSync, ServesAFolderOfSlotsWithNoTrainerAliveAndAsACheckpoint) {
     alone = choices(kGreedy);
     EXPECT_THAT(alone[0]["versions"], Each(last));
   }
-  std::filesystem::copy(checkpoint() / "config.json", folder);
+  std::filesystem::copy(checkpoint() / "config.json", folder / "newest");
   {
-    const Program engine = serve({"--model", folder.string()});  // the last --model counts
+    const Program engine = serve({"--model", (folder / "newest").string()});  // the last --model counts
     ASSERT_TRUE(eventually(ready, kPatience)) << get("/health").body;
     EXPECT_EQ(choices(kGreedy)[0]["token_ids"], alone[0]["token_ids"]);
   }

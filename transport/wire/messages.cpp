@@ -54,7 +54,7 @@ const char* name_of(const Message& message) { return kNames[message.index()]; }
 
 absl::Status check_worker_name(std::string_view name) {
   if (!is_printable(name))
-    return invalid_argument("expected a name in UTF-8 without control characters, found \"", printable(name), "\"");
+    return invalid_argument("expected a name in UTF-8 without control characters, found ", in_quotes(printable(name)));
   if (name.size() <= kMostNameBytes) return absl::OkStatus();
   return invalid_argument("expected a name of ", kMostNameBytes, " bytes at most, found ", name.size(), ": ",
                           in_quotes(name), "; give it a shorter one");

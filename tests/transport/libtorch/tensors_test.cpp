@@ -90,7 +90,7 @@ TEST_F(LibTorch, RefusesByNameWhatCannotBeSent) {
                 StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("tensor odd"), HasSubstr(text))));
   };
   refused(at::Tensor(), "is undefined");
-  refused(at::zeros({2}, at::kComplexFloat), "LibTorch's type ComplexFloat cannot be sent");
+  refused(at::zeros({2}, at::kComplexDouble), "LibTorch's type ComplexDouble cannot be sent");
   refused(at::zeros({2, 2}).to_sparse(), "not strided");
   refused(at::zeros({2}, at::TensorOptions().device(at::kMeta)), "lies on meta");
 }

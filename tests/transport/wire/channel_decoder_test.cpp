@@ -59,7 +59,7 @@ class ChannelDecoderTest : public ChannelTest {
 TEST_F(ChannelDecoderTest, TheThreadGoesOnWhileALongMessageIsDecoded) {
   start(*channel_, heard_);
   hold_up();
-  write_and_read(Refused{.why = long_text_});
+  write_and_read(Transport{.bytes = long_text_});
   wait_until_decoding();
   write_bytes(framed(Ready{.version = 7}));
   channel_->send(Heartbeat{});
@@ -72,7 +72,7 @@ TEST_F(ChannelDecoderTest, TheThreadGoesOnWhileALongMessageIsDecoded) {
   EXPECT_EQ(::read(theirs_.get(), heartbeat.data(), heartbeat.size()), static_cast<ssize_t>(heartbeat.size()));
   go_on();
   ASSERT_TRUE(run_until([&] { return heard_.messages.size() == 2; }));
-  EXPECT_EQ(std::get<Refused>(heard_.messages[0]).why, long_text_);
+  EXPECT_EQ(std::get<Transport>(heard_.messages[0]).bytes, long_text_);
   EXPECT_EQ(std::get<Ready>(heard_.messages[1]).version, 7u);
   EXPECT_THAT(heard_.closed, IsEmpty());
 }
@@ -83,7 +83,7 @@ TEST_F(ChannelDecoderTest, ALongMessageKeepsItsDescriptors) {
   const Pipe pipe = make_pipe();
   Heard theirs;
   start(*peer, theirs);
-  peer->send(Refused{.why = long_text_}, {pipe.write.get()});
+  peer->send(Transport{.bytes = long_text_}, {pipe.write.get()});
   peer->send(Heartbeat{});
   ASSERT_TRUE(run_until([&] { return heard_.messages.size() == 2; }));
   EXPECT_THAT(heard_.descriptors[0], SizeIs(1));
@@ -92,7 +92,7 @@ TEST_F(ChannelDecoderTest, ALongMessageKeepsItsDescriptors) {
 
 TEST_F(ChannelDecoderTest, AMalformedLongMessageEndsTheConnection) {
   start(*channel_, heard_);
-  std::vector<std::uint8_t> frame = framed(Refused{.why = long_text_});
+  std::vector<std::uint8_t> frame = framed(Transport{.bytes = long_text_});
   frame[4] = 0xff;
   write_bytes(frame);
   EXPECT_TRUE(absl::IsInvalidArgument(run_until_closed(heard_)));
@@ -102,7 +102,7 @@ TEST_F(ChannelDecoderTest, AMalformedLongMessageEndsTheConnection) {
 TEST_F(ChannelDecoderTest, ALongMessageOfAPeerThatHungUpIsStillDelivered) {
   start(*channel_, heard_);
   hold_up();
-  write_and_read(Refused{.why = long_text_});
+  write_and_read(Transport{.bytes = long_text_});
   wait_until_decoding();
   theirs_.reset();
   channel_->send(Heartbeat{});  // finds the peer gone
@@ -116,7 +116,7 @@ TEST_F(ChannelDecoderTest, ALongMessageOfAPeerThatHungUpIsStillDelivered) {
 TEST_F(ChannelDecoderTest, AChannelThatClosedMeanwhileDeliversNothing) {
   start(*channel_, heard_);
   hold_up();
-  write_and_read(Refused{.why = long_text_});
+  write_and_read(Transport{.bytes = long_text_});
   wait_until_decoding();
   channel_->close();
   channel_.reset();

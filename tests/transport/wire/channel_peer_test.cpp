@@ -127,7 +127,7 @@ TEST_F(ChannelPeerTest, ClosesTheDescriptorsOfAMessageThatIsRefused) {
 TEST_F(ChannelPeerTest, GivesUpAPeerThatNeverReads) {
   Heard heard;
   const auto channel = start_channel(std::move(ours_), heard);
-  const Refused message{.why = std::string(10'000'000, 'x')};
+  const Transport message{.bytes = std::string(10'000'000, 'x')};
   int sent = 0;
   for (; channel->open() && sent < 100; ++sent) channel->send(message);
   EXPECT_EQ(sent, 14);  // 13 wait, the 14th would be over 128 MiB
@@ -140,8 +140,8 @@ TEST_F(ChannelPeerTest, GivesUpAPeerThatNeverReads) {
 TEST_F(ChannelPeerTest, RefusesToSendMoreThanAFrameHolds) {
   Heard heard;
   const auto channel = start_channel(std::move(ours_), heard);
-  channel->send(Refused{.why = std::string(kMaxFrameBytes, 'x')});
-  EXPECT_THAT(std::string(message_of(run_until_closed(heard))), HasSubstr("a refused of 671088"));
+  channel->send(Transport{.bytes = std::string(kMaxFrameBytes, 'x')});
+  EXPECT_THAT(std::string(message_of(run_until_closed(heard))), HasSubstr("a transport of 671088"));
 }
 
 TEST_F(ChannelPeerTest, SaysWhenThePeerHangsUp) {

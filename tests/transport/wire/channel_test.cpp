@@ -58,7 +58,7 @@ TEST_F(ChannelTest, QueuedMessagesKeepTheirOrderAndDescriptors) {
   Heard ours, theirs;
   const auto a = start_channel(std::move(ours_), ours);
   const std::string long_text(3 << 20, 'x');
-  a->send(Refused{.why = long_text});  // more than the socket takes: later messages are queued
+  a->send(Transport{.bytes = long_text});  // more than the socket takes: later messages are queued
   std::vector<Pipe> pipes;
   for (int i = 0; i < 20; ++i) {
     pipes.push_back(make_pipe());
@@ -68,7 +68,7 @@ TEST_F(ChannelTest, QueuedMessagesKeepTheirOrderAndDescriptors) {
   }
   const auto b = start_channel(std::move(theirs_), theirs);
   ASSERT_TRUE(run_until([&] { return theirs.messages.size() == 21; }));
-  EXPECT_EQ(std::get<Refused>(theirs.messages[0]).why, long_text);
+  EXPECT_EQ(std::get<Transport>(theirs.messages[0]).bytes, long_text);
   for (std::size_t i = 0; i < pipes.size(); ++i) {
     EXPECT_EQ(std::get<Ready>(theirs.messages[i + 1]).version, i);
     ASSERT_THAT(theirs.descriptors[i + 1], SizeIs(1));
@@ -110,14 +110,14 @@ TEST_F(ChannelTest, CarriesTwentyMegabytes) {
   const auto b = start_channel(std::move(theirs_), theirs);
   std::string text(20'000'000, ' ');
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * i % 26);
-  a->send(Refused{.why = text});
+  a->send(Transport{.bytes = text});
   a->send(Heartbeat{});
   ASSERT_TRUE(run_until([&] { return theirs.messages.size() == 2; }));
-  EXPECT_TRUE(std::get<Refused>(theirs.messages[0]).why == text);
+  EXPECT_TRUE(std::get<Transport>(theirs.messages[0]).bytes == text);
 }
 
 TEST_F(ChannelTest, AMessageToManyIsOneInAllTheirQueues) {
-  auto message = std::make_shared<const EncodedMessage>(Refused{.why = std::string(4'000'000, 'x')});
+  auto message = std::make_shared<const EncodedMessage>(Transport{.bytes = std::string(4'000'000, 'x')});
   std::vector<std::unique_ptr<Heard>> heard;
   std::vector<std::shared_ptr<Channel>> channels;
   for (int i = 0; i < 3; ++i) {

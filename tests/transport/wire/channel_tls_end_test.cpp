@@ -20,7 +20,7 @@ TEST_F(ChannelTlsEndTest, ClosingWritesOutAndSaysThatAllIsSaid) {
   TlsPeer peer = make_peer(worker());
   Heard heard;
   const auto channel = meet(peer, heard);
-  const Refused last{.why = long_text(60'000)};  // four records
+  const Transport last{.bytes = long_text(60'000)};  // four records
   channel->send(last);
   channel->close();
   channel->send(Heartbeat{});
@@ -35,7 +35,7 @@ TEST_F(ChannelTlsEndTest, ClosingBehindMoreThanTheSocketTakesIsNoEnd) {
   TlsPeer peer = make_peer(worker());
   Heard heard;
   const auto channel = meet(peer, heard);
-  const Refused last{.why = long_text(20'000'000)};
+  const Transport last{.bytes = long_text(20'000'000)};
   channel->send(last);
   channel->close();
   ASSERT_TRUE(pump_until(peer, [&] { return peer.hung_up(); }));
@@ -118,7 +118,7 @@ TEST_F(ChannelTlsEndTest, GivesUpAPeerThatNeverReads) {
   TlsPeer peer = make_peer(worker());
   Heard heard;
   const auto channel = meet(peer, heard);
-  const Refused message{.why = std::string(10'000'000, 'x')};
+  const Transport message{.bytes = std::string(10'000'000, 'x')};
   int sent = 0;
   for (; channel->open() && sent < 100; ++sent) channel->send(message);
   EXPECT_EQ(sent, 14);

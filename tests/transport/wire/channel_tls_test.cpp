@@ -90,17 +90,17 @@ TEST_F(ChannelTlsTest, LargeMessagesBothWaysAtOnce) {
   const auto channel = meet(peer, heard);
   const std::string text = long_text(8'000'000);
   for (int i = 0; i < 2; ++i) {
-    channel->send(Refused{.why = text});
+    channel->send(Transport{.bytes = text});
     channel->send(Heartbeat{});
-    peer.say(Refused{.why = text});
+    peer.say(Transport{.bytes = text});
     peer.say(Heartbeat{});
   }
   std::size_t expected = 0;
-  for (const Message& message : {Message(Refused{.why = text}), Message(Heartbeat{})})
+  for (const Message& message : {Message(Transport{.bytes = text}), Message(Heartbeat{})})
     expected += 2 * framed(message).size();
   ASSERT_TRUE(pump_until(peer, [&] { return heard.messages.size() == 4 && peer.heard().size() == expected; }));
-  EXPECT_TRUE(std::get<Refused>(heard.messages[2]).why == text);
-  EXPECT_TRUE(std::get<Refused>(peer.messages()[2]).why == text);
+  EXPECT_TRUE(std::get<Transport>(heard.messages[2]).bytes == text);
+  EXPECT_TRUE(std::get<Transport>(peer.messages()[2]).bytes == text);
 }
 
 TEST_F(ChannelTlsTest, TwoChannelsCarryTwentyMegabytes) {
@@ -117,11 +117,11 @@ TEST_F(ChannelTlsTest, TwoChannelsCarryTwentyMegabytes) {
   ChannelTest::start(***result_, a);
   ChannelTest::start(***theirs, b);
   const std::string text = long_text(20'000'000);
-  (**result_)->send(Refused{.why = text});
-  (**theirs)->send(Refused{.why = text});
+  (**result_)->send(Transport{.bytes = text});
+  (**theirs)->send(Transport{.bytes = text});
   ASSERT_TRUE(run_until([&] { return a.messages.size() == 1 && b.messages.size() == 1; }));
-  EXPECT_TRUE(std::get<Refused>(a.messages[0]).why == text);
-  EXPECT_TRUE(std::get<Refused>(b.messages[0]).why == text);
+  EXPECT_TRUE(std::get<Transport>(a.messages[0]).bytes == text);
+  EXPECT_TRUE(std::get<Transport>(b.messages[0]).bytes == text);
 }
 
 // One of these counts leaves encrypted bytes of the last message, and no message in the queue.

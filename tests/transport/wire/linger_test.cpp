@@ -62,8 +62,8 @@ TEST_F(LingerTest, OverTlsARefusalArrivesThoughThePeersWordsAreUnread) {
   TlsPeer peer = make_peer(worker());
   Heard heard;
   const auto channel = meet(peer, heard);
-  const Refused last{.why = long_text(200'000)};
-  peer.say(Refused{.why = long_text(20'000)});
+  const Refused last{.why = long_text(4000)};
+  peer.say(Transport{.bytes = long_text(20'000)});
   while (peer.unsent()) peer.pump();
   channel->send(last);
   channel->close();
@@ -78,7 +78,7 @@ TEST_F(LingerTest, OverTlsARefusalArrivesThoughThePeerSpeaksOn) {
   TlsPeer peer = make_peer(worker());
   Heard heard;
   const auto channel = meet(peer, heard);
-  const Refused last{.why = long_text(200'000)};
+  const Refused last{.why = long_text(4000)};
   channel->send(last);
   channel->close();
   ASSERT_TRUE(pump_until(peer, [&] {
@@ -92,7 +92,7 @@ TEST_F(LingerTest, OverTlsARefusalArrivesThoughThePeerSpeaksOn) {
 TEST_F(LingerTest, OnAUnixSocketThePeerReadsToTheEnd) {
   write_bytes(framed(Heartbeat{}));  // unread
   const auto channel = make_channel(std::move(ours_));
-  const Refused last{.why = long_text(20'000)};
+  const Refused last{.why = long_text(4000)};
   channel->send(last);
   channel->close();
   std::vector<std::uint8_t> heard;

@@ -242,8 +242,10 @@ TEST(Messages, EveryTextHasALimit) {
   int texts = 0;
   for (const Message& message : sample_messages()) {
     const json map = map_of(message);
-    for (const auto& [place, value] : map.flatten().items()) {
+    const json flat = map.flatten();
+    for (const auto& [place, value] : flat.items()) {
       if (!value.is_string() || place == "/type") continue;
+      if (place == "/bytes") continue;  // no text
       ++texts;
       json longer = map;
       longer[json::json_pointer(place)] = std::string(kMostTextBytes + 1, 'x');
