@@ -284,8 +284,11 @@ TEST_P(MemmapTest, NoNameInTheFolderCanBeWrittenThroughToASlot) {
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).generation, 4u) << "the sender still writes and removes them";
   // A file that is still locked when a version is published goes with a later one.
   const std::set<std::string> left = {"manifest.json", "newest", "slot-5-0.safetensors", "slot-5-2.safetensors"};
-  for (const Deadline deadline = soon(); files() != left && !deadline.passed(); sender.send(2, sender.version() + 1))
+  const Deadline deadline = soon();
+  for (Version version = 5; files() != left && !deadline.passed(); ++version) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    sender.send(2, version);
+  }
   wait_for_files(left);
 }
 
