@@ -39,12 +39,13 @@ absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Toke
         });
     asking->send(StatusQuery{});
   });
-  const Deadline deadline(2 * endpoint.suspect_after);  // the connector has its own deadline
+  const absl::Duration patience = 2 * endpoint.suspect_after;  // the connector's own deadline is half of it
+  const Deadline deadline(patience);
   while (!answer && !deadline.passed()) io.run_one_until(deadline.at());
   if (asking) asking->close();
   if (!answer)
-    return unavailable("the sender at ", endpoint.place(), " did not answer within ",
-                       absl::FormatDuration(endpoint.suspect_after));
+    return unavailable("the sender at ", endpoint.place(), " did not answer within ", absl::FormatDuration(patience),
+                       " (twice suspect_after)");
   return *std::move(answer);
 }
 
