@@ -30,7 +30,7 @@ def test_what_is_no_url_is_refused_by_name(value):
 
 
 def test_a_path_is_told_how_its_url_is_written():
-    refused(r"found PosixPath\('/run/x'\); for a folder, write f\"shm://", bascule.Sender, Path("/run/x"))
+    refused(r"found PosixPath\('/run/x'\); for a folder, write a scheme, :// and its absolute path", bascule.Sender, Path("/run/x"))
 
 
 @pytest.mark.parametrize("options, text", [

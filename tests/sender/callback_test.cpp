@@ -46,11 +46,12 @@ TEST_F(Callbacks, OfASenderMayDestroyIt) {
     calls_ = 0;
     std::optional<Sender> sender;
     SenderOptions options{.endpoint = endpoint_, .threads = 1};
-    std::atomic<bool> armed = false;
+    std::atomic<bool> armed = false, destroyed = false;
     const auto destroy = [&](std::string_view) {
       if (!armed) return;
       ++calls_;
       sender.reset();
+      destroyed = true;
     };
     (by_trace ? options.trace : options.log) = destroy;
     absl::StatusOr<Sender> made = Sender::listen(options);
@@ -62,7 +63,7 @@ TEST_F(Callbacks, OfASenderMayDestroyIt) {
     ASSERT_THAT(sender->send(), IsOk());
     armed = true;
     receiver->commit();  // greets: the sender logs that a worker joined
-    EXPECT_TRUE(eventually([&] { return calls_ > 0; }));
+    ASSERT_TRUE(eventually([&] { return destroyed.load(); }));
     EXPECT_TRUE(eventually([&] { return Sender::listen({.endpoint = endpoint_, .threads = 1}).ok(); }))
         << "it let go of its endpoint";
     EXPECT_EQ(calls_, 1) << "it is silent";
@@ -78,11 +79,12 @@ TEST_F(Callbacks, OfAReceiverMayDestroyIt) {
   for (const int which : {0, 1, 2}) {
     calls_ = 0;
     std::optional<Receiver> receiver;
-    std::atomic<bool> armed = false;
+    std::atomic<bool> armed = false, destroyed = false;
     const auto destroy = [&] {
-      if (!armed) return;
+      if (!eventually([&] { return armed.load(); })) return;  // join() has returned
       ++calls_;
       receiver.reset();
+      destroyed = true;
     };
     ReceiverOptions options = worker();
     if (which == 0) options.log = [&](std::string_view) { destroy(); };
@@ -91,9 +93,9 @@ TEST_F(Callbacks, OfAReceiverMayDestroyIt) {
     absl::StatusOr<Receiver> made = Receiver::connect(std::move(options));
     ASSERT_THAT(made, IsOk());
     receiver.emplace(*std::move(made));
-    armed = true;
     receiver->join();
-    EXPECT_TRUE(eventually([&] { return calls_ > 0; })) << which;
+    armed = true;
+    ASSERT_TRUE(eventually([&] { return destroyed.load(); })) << which;
     EXPECT_TRUE(eventually([&] {
       const auto workers = sender->wait_for_workers(0, absl::ZeroDuration());
       return workers.ok() && workers->empty();
