@@ -15,8 +15,8 @@ namespace bascule::ref {
 // Reads the weights of `folder` into separate tensors, converted to `dtype` (F32 or BF16). Blocks. An error names the
 // file and the tensor. It reports holes, overlaps, a header beyond the file, missing shards, or a tensor that the
 // configuration does not have. If a tied lm_head is also in the file, it is left out, provided that it equals the
-// embedding. `folder` may be the subfolder `newest` of a memmap endpoint's, with a config.json copied into it: the newest
-// version is read, and its digest compared.
+// embedding. `folder` may be the subfolder `newest` of a memmap endpoint's, with a config.json copied into it: the
+// newest version is read, and its digest compared.
 absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.

@@ -20,8 +20,8 @@ namespace bascule::ref {
 // A file mapped for reading. Bytes stay valid as long as this object. If another process shortens the file meanwhile,
 // reading raises SIGBUS, as with any mapping.
 //
-// It may be a slot of a memmap folder (schemes/memmap/README.md), whose newest/model.safetensors is a link to it: the file
-// is then locked like any reader's, so that no trainer writes it meanwhile.
+// It may be a slot of a memmap folder (schemes/memmap/README.md), whose newest/model.safetensors is a link to it: the
+// file is then locked like any reader's, so that no trainer writes it meanwhile.
 class SafetensorsFile {
  public:
   // Blocks while a sender writes the file; returns UNAVAILABLE after ten seconds of that.
