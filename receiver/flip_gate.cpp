@@ -41,9 +41,7 @@ std::optional<LocalVersion> FlipGate::decide(LocalVersion local) {
   const std::lock_guard lock(mutex_);
   std::optional<LocalVersion> skipped = std::exchange(decided_, std::move(local));
   yielded_ = nullptr;
-  waiting_ = false;
-  set_pending();
-  changed_.notify_all();
+  let_go();
   return skipped;
 }
 
@@ -55,12 +53,16 @@ void FlipGate::ask_to_yield(SlotId slot, std::function<void()> yielded) {
   set_pending();
 }
 
-void FlipGate::resume() {
-  const std::lock_guard lock(mutex_);
-  yielded_ = nullptr;
+void FlipGate::let_go() {
   waiting_ = false;
   set_pending();
   changed_.notify_all();
+}
+
+void FlipGate::resume() {
+  const std::lock_guard lock(mutex_);
+  yielded_ = nullptr;
+  let_go();
 }
 
 std::optional<LocalVersion> FlipGate::spoil() {
@@ -69,9 +71,7 @@ std::optional<LocalVersion> FlipGate::spoil() {
   if (decided_ && decided_->lease == asked_for_) spoiled = std::exchange(decided_, std::nullopt);
   poisoned_ = true;
   yielded_ = nullptr;
-  waiting_ = false;
-  set_pending();
-  changed_.notify_all();
+  let_go();
   return spoiled;
 }
 
@@ -79,9 +79,7 @@ std::optional<LocalVersion> FlipGate::spoil() {
 void FlipGate::poison() {
   const std::lock_guard lock(mutex_);
   poisoned_ = true;
-  waiting_ = false;
-  set_pending();
-  changed_.notify_all();
+  let_go();
 }
 
 void FlipGate::lose() {

@@ -61,7 +61,8 @@ class FlipGate {
                                    const std::function<bool()>& interrupted = {});
 
  private:
-  void set_pending();  // mutex held
+  void set_pending();  // mutex held, as for the next one
+  void let_go();       // lets an engine that has yielded go on
 
   std::atomic<bool> pending_{false};  // release by the I/O thread pairs with the acquire in pending()
   mutable std::mutex mutex_;

@@ -70,7 +70,7 @@ class BarePeer {
     EXPECT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     EXPECT_EQ(::listen(listening.get(), 1), 0);
     pollfd waits{.fd = listening.get(), .events = POLLIN, .revents = 0};
-    EXPECT_EQ(::poll(&waits, 1, static_cast<int>(absl::ToInt64Milliseconds(patience()))), 1) << "nobody came";
+    EXPECT_EQ(::poll(&waits, 1, static_cast<int>(absl::ToInt64Milliseconds(patience()))), 1) << "no peer connected";
     return BarePeer(UniqueFd(::accept(listening.get(), nullptr, nullptr)));
   }
 

@@ -29,7 +29,7 @@ struct LayoutParts {
   std::uint64_t bytes = 0;
 };
 
-// Whether no size is negative, and the tensor takes fewer than 2^62 bytes.
+// Whether no size is negative, and the tensor takes at most 2^62 bytes.
 inline bool has_sane_shape(const TensorSpec& spec) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
   std::uint64_t bytes = size_of(spec.dtype);
@@ -60,7 +60,7 @@ void fields(auto& archive, Is<TensorSpec> auto& spec) {
   archive.require("name", !spec.name.empty(), "must not be empty");
   archive("dtype", spec.dtype);
   archive("shape", spec.shape);
-  archive.require("shape", has_sane_shape(spec), "must have no negative size and fewer than 2^62 bytes in all");
+  archive.require("shape", has_sane_shape(spec), "must have no negative size and at most 2^62 bytes in all");
 }
 void fields(auto& archive, Is<Placement> auto& tensor) {
   fields(archive, tensor.spec);
