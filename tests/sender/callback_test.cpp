@@ -28,9 +28,9 @@ class Callbacks : public testing::Test {
   }
   template <typename Done>
   static bool eventually(Done done) {
-    for (const Deadline deadline(patience()); !done() && !deadline.passed();)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return done();
+    for (const Deadline deadline(patience()); !done(); std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      if (deadline.passed()) return false;
+    return true;
   }
   ReceiverOptions worker() const { return {.endpoint = endpoint_, .worker = "a", .expected = model_.specs()}; }
 
@@ -64,8 +64,12 @@ TEST_F(Callbacks, OfASenderMayDestroyIt) {
     armed = true;
     receiver->commit();  // greets: the sender logs that a worker joined
     ASSERT_TRUE(eventually([&] { return destroyed.load(); }));
-    EXPECT_TRUE(eventually([&] { return Sender::listen({.endpoint = endpoint_, .threads = 1}).ok(); }))
-        << "it let go of its endpoint";
+    absl::Status listened;
+    EXPECT_TRUE(eventually([&] {
+      listened = Sender::listen({.endpoint = endpoint_, .threads = 1}).status();
+      return listened.ok();
+    })) << "it let go of its endpoint: "
+        << listened;
     EXPECT_EQ(calls_, 1) << "it is silent";
   }
   EXPECT_TRUE(eventually([&] { return Footprint::now().within(before_); })) << Footprint::now();
