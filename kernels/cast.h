@@ -53,7 +53,8 @@ constexpr std::uint64_t round_magnitude(std::uint64_t significand, int exponent)
   const std::uint64_t rest = significand << (64 - dropped);  // as a fraction of 2^64; half is 2^63
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
   const std::uint64_t up = rest > kHalf || (rest == kHalf && (kept & 1) != 0) ? 1 : 0;
-  // The leading one of `kept` adds one to the exponent's field, and a carry also goes there, up to infinity.
+  // In a normal number, the leading one of `kept` adds one to the exponent field: hence biased - 1. A carry from
+  // rounding up also goes into that field, and can make the result infinity.
   const std::uint64_t below = biased > 0 ? static_cast<std::uint64_t>(biased - 1) << To::kMantissaBits : 0;
   return below + kept + up;
 }

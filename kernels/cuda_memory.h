@@ -14,8 +14,8 @@
 namespace bascule::inline v0::kernels::cuda {
 
 // Declares that the calling thread belongs to Bascule, so that a DeviceGuard on it does not restore the previous
-// device. That device would usually be device 0, with which every thread begins, and since CUDA 12 cudaSetDevice(0)
-// makes a context there, which takes some hundred MB on a GPU that another process may use.
+// device. The previous device is usually device 0, on which every thread starts. Since CUDA 12, cudaSetDevice(0)
+// creates a context there, which takes some hundred MB on a GPU that another process may use.
 void own_thread_of_devices();
 
 // Makes `device` and its context current for a scope, and then restores the previous device (except on Bascule's own

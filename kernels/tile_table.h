@@ -41,8 +41,8 @@ struct alignas(16) Tile {
 // The part of a segment that a warp takes at a time: at most 4 KiB, within one tile.
 //
 // kRun is a run or a row of a box: bytes [begin, end) of the slot equal the tensor's bytes at tensor_offset. Everything
-// else is kElements. There [begin, end) counts, for pack, bytes from the segment's slot_offset, and either end may cut
-// an element; for unpack it counts elements, each of which begins in the tile.
+// else is kElements. For pack, begin and end of such a piece are byte offsets from the segment's slot_offset, and
+// either may fall inside an element. For unpack they are indices of elements, those that begin in the tile.
 struct Piece {
   enum class Kind : std::uint32_t { kRun, kElements };
   Kind kind = Kind::kElements;

@@ -30,8 +30,7 @@ void Preparer::stop() {
 
 // Whether a version is prepared and given back in a short time, without touching its bytes.
 bool Preparer::only_looks_up() const {
-  return may_only_look_up_ && !copies_ && !many_tensors_ && reach_ == Reach::kInPlace &&
-         sender_digest_ != DigestMode::kAlways;
+  return may_only_look_up_ && !copies_ && reach_ == Reach::kInPlace && sender_digest_ != DigestMode::kAlways;
 }
 
 void Preparer::submit(std::function<void()> job, bool only_looks_up) {
@@ -47,6 +46,7 @@ void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, std::sh
   constexpr std::size_t kMany = 4096;
   sender_digest_ = welcome.digest;
   many_tensors_ = welcome.layout.tensors().size() > kMany;
+  listed_.clear();
   reach_ = Reach::kUnknown;
   struct Received {
     Welcome welcome;
@@ -76,6 +76,7 @@ void Preparer::accept(ReceivedOffer offer, std::function<void()> done) {
 }
 
 void Preparer::keep_only(std::set<SlotId> slots) {
+  std::erase_if(listed_, [&](SlotId slot) { return !slots.contains(slot); });
   thread_.submit([this, slots = std::move(slots)] { context_.keep_only(slots); });
 }
 
@@ -93,7 +94,8 @@ void Preparer::prepare(Publication publication, BackSet set, std::shared_ptr<Pre
     const absl::Status prepared = context_.prepare(publication, set, *preparation);
     answer([done, prepared] { done(prepared); });
   };
-  submit(std::move(job), only_looks_up());
+  const bool lists_many = many_tensors_ && listed_.insert(publication.slot).second;
+  submit(std::move(job), only_looks_up() && !lists_many);
 }
 
 void Preparer::give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,

@@ -97,7 +97,8 @@ class Preparer {
   const std::function<void(const absl::Status&)> poison_;
   DigestMode sender_digest_ = DigestMode::kOn;
   bool copies_ = false;
-  bool many_tensors_ = false;                  // listing them takes long
+  bool many_tensors_ = false;                  // listing a slot's tensors takes long
+  std::set<SlotId> listed_;                    // slots whose tensors were listed once
   std::atomic<Reach> reach_{Reach::kUnknown};  // set by the prepare thread
   bool looking_ = false;
   std::stop_source look_;

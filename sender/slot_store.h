@@ -3,7 +3,8 @@
 //
 //   open() or add() ──▶ begin() ──▶ the caller writes ──▶ seal() … drop()
 //
-// Threads: public; seal() also on the sealing thread. The I/O and storage threads also use transport() (scheme.h).
+// Threads: the sender's public thread makes these calls; its sealing thread also calls seal() and memory(). The I/O and
+// storage threads also use transport() (scheme.h).
 #pragma once
 
 #include <atomic>

@@ -91,7 +91,8 @@ class DeviceQueue {
   // Blocks, since registering takes about half a second per GiB.
   virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                                   Access access) = 0;
-  // Like run() with a plan into a slot, but in pieces, so that copy_out() can start before all is packed.
+  // Like run() with a plan made for Into::kSlot, but packs in pieces, so that copy_out() can start before everything is
+  // packed.
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                      bool want_digest, Caller caller) = 0;
   // Raises `bytes_done` as the device finishes each piece of run_in_pieces(). Blocks until all are packed.

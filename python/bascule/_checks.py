@@ -1,4 +1,4 @@
-"""Checks arguments of the wrong type before the extension gets them, whose own text names no argument."""
+"""Rejects bad arguments before they reach the extension module, whose own error messages do not name the argument."""
 
 from __future__ import annotations
 

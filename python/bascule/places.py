@@ -1,4 +1,4 @@
-"""Loads versions into a module's tensors, by a copy or by setting them to the slot's memory."""
+"""Loads versions into a module's tensors, either by copying or by pointing the tensors at the slot's memory."""
 
 from __future__ import annotations
 

@@ -73,9 +73,9 @@ class Sender:
 
     def register_model(self, model: torch.nn.Module | Mapping[str, Tensor] | Sequence[TensorSpec], *,
                        rename: Callable[[str], str] | None = hf_names) -> None:
-        """Names the tensors to send, once per sender. Reads no elements yet, and does not wait for workers.
+        """Registers the tensors to send; call it once per sender. Reads no elements yet, and waits for no worker.
 
-        model: a module, whose parameters and persistent buffers are sent; a mapping of names to tensors; or specs only,
+        model: a module, whose parameters and persistent buffers are sent; a mapping of names to tensors; or TensorSpecs
         for a trainer that gathers one tensor at a time (stream()). If parameters are replaced or moved, the next send
         uses the new ones. rename: maps a tensor's name in the model to the name that is sent; None keeps the names.
 

@@ -25,7 +25,7 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
     """Makes every TRL trainer that this process creates from now on send to `endpoint`. Returns the client class.
 
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
-    reports. Of TRL's client, only the weight methods are replaced. A second call replaces the endpoint. Does not block.
+    reports. Only the weight methods of TRL's client are replaced. A second call replaces the endpoint. Does not block.
     """
     from trl.generation import vllm_generation
     from trl.generation.vllm_client import VLLMClient

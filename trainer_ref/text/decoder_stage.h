@@ -127,7 +127,8 @@ class ReplaceCharacterStage : public DecoderStage {
   std::string character_, content_;
 };
 
-// Turns the replacement into a space. In the first token, removes it if encoding puts one before the text.
+// Turns every replacement character (usually "▁") into a space. If encoding puts a space before the text, every one in
+// the first token is removed instead.
 class MetaspaceStage : public DecoderStage {
  public:
   MetaspaceStage(std::string replacement, bool prepends)

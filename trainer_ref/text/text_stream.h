@@ -15,8 +15,9 @@ class TextStream {
  public:
   explicit TextStream(std::shared_ptr<const TokenizerParts> parts, bool with_special_tokens = false);
 
-  // Returns the text that this token completes; empty if a character is still cut, or if the token adds none. Unknown
-  // ids add none, nor do special tokens unless requested.
+  // Returns the text that becomes final with this token; it may be empty. Text that a later token can still change,
+  // such as an incomplete character, is held back. Unknown ids add no text, and special tokens add none unless
+  // requested.
   std::string push(std::int64_t token_id);
 
   // Returns the rest, once no token follows. A character that stays cut becomes U+FFFD.

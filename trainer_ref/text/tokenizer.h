@@ -4,7 +4,8 @@
 // It reads the tokenizers of Qwen, Llama, Mistral, Gemma, GPT-2 and similar models, that is, files whose `model` is BPE
 // or WordLevel, with the normalizers, pre_tokenizers, post_processors and decoders that the headers in this folder
 // name. For any other part, read() returns an error that names it. The results may differ around characters newer than
-// Unicode 14: PCRE2, used here, does not know them, while Oniguruma does, so text may be split at other places.
+// Unicode 14: PCRE2, which is used here, does not know them. Oniguruma, which `tokenizers` uses, does. So text may be
+// split in different places.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ class AtomicFile {
   absl::Status append(std::string_view text);
 
   // Replaces whatever `path` named, so that opening `path` finds either the old or the new file, whole. The new file is
-  // not yet on the disk; to get it there, fsync() the returned descriptor, which is the new file's, and call
+  // not yet on the disk. To make it durable, fsync() the returned descriptor, which is the new file's, and call
   // sync_folder().
   absl::StatusOr<UniqueFd> publish();
   // Like publish(), and returns once the file is on the disk.

@@ -70,7 +70,8 @@ class TlsSession {
   // OpenSSL failed.
   absl::Status write(std::span<const std::uint8_t> bytes);
 
-  // Adds close_notify to output(). A peer whose stream ends without it knows that the stream was cut off.
+  // Adds close_notify to output(). If a peer's stream ends without a close_notify, the peer can tell that the stream
+  // was cut off.
   void close();
 
   const absl::Status& failure() const;  // OK until the session fails

@@ -4,11 +4,11 @@ This runs in vLLM's engine core: the process whose busy loop takes requests from
 add. At the start, rank 0's worker passes its receiver's eventfd to the engine core. A thread polls the eventfd and adds
 a request; the busy loop then calls all workers at once (collective_rpc) between two scheduler steps, and resets the
 caches before the next step. The busy loop is wrapped when vLLM loads the plugin. If a version could not be loaded, the
-core stops (stop.py), and the API server says so (health.py). Nothing else of vLLM is changed.
+core stops (stop.py), and the API server says so (health.py). Nothing else in vLLM is changed.
 
-It is on if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker extension is
-WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop; there the
-user calls for updates.
+Following is on if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker
+extension is WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy
+loop; there the user's own code must request each update.
 """
 
 from __future__ import annotations

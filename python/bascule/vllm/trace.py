@@ -33,10 +33,11 @@ class Copied:
 
 
 def trace(model: torch.nn.Module, checkpoint: Iterable[tuple[str, torch.Tensor]]) -> list[Copied]:
-    """Returns the copies that make all parameters of `model`, which must hold the weights of `checkpoint` now.
+    """Returns the copies by which load_weights() fills the parameters of `model`.
 
-    Raises Untraceable if the loader computes, cuts, reorders or omits tensors, or if a parameter is not made of copies
-    only, or differs from the checkpoint in a single bit.
+    The model must hold the weights of `checkpoint` already. Raises Untraceable if the loader computes with tensors, or
+    cuts, reorders or omits them; if a part of a parameter comes neither from such a copy nor from a constant; or if the
+    model's weights differ from the checkpoint's by even one bit.
     """
     watch = _Watch(model)
 

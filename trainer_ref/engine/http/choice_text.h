@@ -1,4 +1,5 @@
-// The text of one completion as its tokens come, up to a stop string, and how each token reads.
+// ChoiceText: the text of one completion as its tokens arrive, up to a stop string. token_text() returns the text of a
+// single token.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,8 @@ struct HttpServerOptions {
 class HttpServer {
  public:
   // Binds and listens. Returns INVALID_ARGUMENT if there is no such address, UNAVAILABLE if it cannot be bound.
-  // `engine` outlives the server, and must be stopped before the server is destroyed, because its callbacks live there.
+  // `engine` must outlive the server, and must be stopped before the server is destroyed, because the engine's
+  // callbacks use the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card);
   ~HttpServer();
 

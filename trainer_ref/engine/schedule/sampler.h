@@ -53,8 +53,8 @@ double uniform(std::uint64_t seed, std::uint64_t choice, std::uint64_t position)
 // nullopt if a logit is NaN or all are infinite.
 std::optional<Sample> sample(std::span<const float> logits, const SamplingParams& params, double draw);
 
-// Returns how likely `token` is in `logits`, its rank, and the `count` likeliest tokens; `params` give the mode and the
-// temperature.
+// Returns how likely `token` is in `logits`, its rank, and the `count` likeliest tokens; the mode and the temperature
+// are taken from `params`.
 std::optional<Sample> score(std::span<const float> logits, std::int64_t token, const SamplingParams& params,
                             std::int64_t count);
 

@@ -1,22 +1,23 @@
 // The scheduler: which sequences run, and which of their tokens the next step computes. One thread; no tensors.
 //
 // Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most `max_step_tokens`
-// per step, beside the single tokens of generating sequences. A sequence joins only if blocks remain for the next
-// kBlockTokens tokens of all running ones; otherwise it would soon have to leave again.
+// per step, alongside one token for each generating sequence. A sequence joins only if enough blocks remain for the
+// next kBlockTokens tokens of every running sequence; otherwise it would soon have to leave again.
 //
 // If the cache is full nevertheless, the youngest running sequence frees its blocks and waits. Its full blocks, of the
 // prompt and of generated tokens, can be found under their prefix until their memory is needed; the ones at the
 // sequence's end are reused first. When the sequence is admitted again, it computes only the blocks that others took
 // meanwhile. Blocks that were computed with other weights cannot be found. The scheduler picks the youngest because
-// older sequences are nearer to their end and, if the weights changed, may have begun with the older ones. The choice
-// hardly changes how much must be computed again: that depends on how many blocks the others need.
+// older sequences are nearer to their end. Also, if the weights changed, an older sequence may have begun with the
+// previous weights. The choice hardly changes how much must be computed again: that depends on how many blocks the
+// others need.
 //
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
 //      └──────pre-empted─────┘
 //
-// If a step of several sequences fails, each of them runs alone until it has sampled, so that the one that cannot be
-// computed is identified and ends no other request.
+// If a step of several sequences fails, each of them runs alone until it has sampled, so that the sequence that cannot
+// be computed is identified, and no other request fails because of it.
 #pragma once
 
 #include <deque>

@@ -35,9 +35,9 @@ struct UpdateHooks {
 
 // Changes the policy's weights. A mini-batch in which all advantages are 0 is skipped if beta is 0: there is nothing to
 // learn from it, but AdamW's momentum would still move the weights. `reference` may be null unless loss.beta > 0.
-// `rows` must not be empty. `schedule_step` is the place of the update's first optimizer step in the learning rate's
-// schedule; the others follow, whether or not they are taken. nullopt: the place after all steps that the optimizer has
-// taken.
+// `rows` must not be empty. `schedule_step` is the place of the update's first optimizer step in the learning-rate
+// schedule. Each later step uses the next place, and a skipped step uses up its place. With nullopt, a step's place is
+// the number of steps that the optimizer has taken so far, so skipped steps use up none.
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
                                std::span<const TrainingRow> rows, const UpdateOptions& options,
                                std::optional<std::int64_t> schedule_step = std::nullopt, const UpdateHooks& hooks = {});

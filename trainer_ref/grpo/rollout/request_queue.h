@@ -40,8 +40,8 @@ class RequestQueue {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Requests that were added together. If the caller gives up, the call lives on until no thread is still sending one
-  // of them.
+  // Requests that were added together. If the caller gives up, the Call stays alive until no thread is sending any of
+  // its requests.
   struct Call {
     std::vector<RolloutRequest> requests;
     std::vector<Generation> answers;
