@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+_LONGEST_USE = 60.0  # seconds that a flip waits until no result is in use
+_logger = logging.getLogger("bascule")
 
 
 class Calls:
@@ -17,6 +24,8 @@ class Calls:
         self._inside = 0  # threads with a call in progress
         self._flipping = False
         self._of_thread = threading.local()  # depth: calls may be nested
+        self._results: dict[int, str] = {}  # in use: each one's method
+        self._numbers = itertools.count()
 
     def begin(self) -> None:
         """Begins a call in this thread. Blocks while a flip runs or waits, unless it is nested in another call."""
@@ -48,32 +57,68 @@ class Calls:
         """Whether this thread is within a call."""
         return self._depth() > 0
 
+    def in_use(self, result: Any, method: str) -> None:
+        """Lets flips wait until `result` of `method` is freed, for at most _LONGEST_USE. Call it within a call.
+
+        New calls go on meanwhile. Raises TypeError if `result` has no weak references.
+        """
+        number = next(self._numbers)
+        # The collector may call it in any thread, which may have the lock: it takes none, and the flip looks again.
+        weakref.finalize(result, self._results.pop, number, None).atexit = False
+        self._results[number] = method
+
     @contextmanager
-    def alone(self, patience: float | None = None) -> Iterator[bool]:
+    def alone(self, patience: float | None = None, stop: Callable[[float], bool] | None = None) -> Iterator[bool]:
         """Waits up to `patience` seconds (None: for ever) until no call or other flip runs, then keeps new ones out.
 
-        Yields whether that succeeded. Raises RuntimeError if this thread is within a call, since it would wait for
+        stop: waits for the given seconds, and returns whether to give up; with it, results in use are waited for.
+        Yields whether the wait succeeded. Raises RuntimeError if this thread is within a call, since it would wait for
         itself.
         """
         if self.within():
             raise RuntimeError("a flip within a call of the model")
-        with self._changed:
-            mine = self._changed.wait_for(lambda: not self._flipping, patience)
-            if mine:
-                self._flipping = True
+        mine = alone = False
         try:
-            with self._changed:
-                alone = mine and self._changed.wait_for(lambda: self._inside == 0, patience)
+            while stop is None or self._wait_for_results(stop):
+                with self._changed:
+                    mine = self._changed.wait_for(lambda: not self._flipping, patience)
+                    if mine:
+                        self._flipping = True
+                        alone = self._changed.wait_for(lambda: self._inside == 0, patience)
+                if stop is None or not (alone and self._results):
+                    break
+                self._let_calls_in()  # one of the calls has returned a result that is in use
+                mine = alone = False
             yield alone
         finally:
             if mine:
-                with self._changed:
-                    self._flipping = False
-                    self._changed.notify_all()
+                self._let_calls_in()
 
     def forked(self) -> None:
         """Call it in a forked child, where only this thread is left: frees what the other threads held."""
         self._changed, self._flipping = threading.Condition(), False
+
+    def _let_calls_in(self) -> None:
+        with self._changed:
+            self._flipping = False
+            self._changed.notify_all()
+
+    def _wait_for_results(self, stop: Callable[[float], bool]) -> bool:
+        """Waits until no result is in use, for at most _LONGEST_USE. Returns False if `stop` did."""
+        began, said = time.monotonic(), False
+        while methods := set(list(self._results.values())):  # a finalizer may change it
+            waited, names = time.monotonic() - began, ", ".join(sorted(methods))
+            if waited > _LONGEST_USE:
+                self._results.clear()
+                _logger.warning("a result of %s was in use for %.0f s; the model follows again, and a copy that is still "
+                                "being made from it may mix two versions", names, waited)
+            elif waited > 1 and not said:
+                said = True
+                _logger.warning("a version waits, because a result of %s is in use: drop it, or copy it within "
+                                "following.held(); the model follows again after %.0f s", names, _LONGEST_USE)
+            elif stop(0.005):
+                return False
+        return True
 
     def _depth(self) -> int:
         return getattr(self._of_thread, "depth", 0)

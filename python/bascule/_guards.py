@@ -56,14 +56,20 @@ def _guards(part: Any, is_model: bool, calls: Calls, at: str, in_place: bool) ->
 
 
 class _Live(Guarded):
-    """A method whose result also shows the weights of later versions."""
+    """state_dict(), whose result also shows later versions: flips wait until it is freed."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if not self._calls.within():
-            warnings.warn("state_dict() of a model that follows an endpoint returns the model's own tensors, which the "
-                          "next version changes while they are copied or saved; call it and use it within "
-                          "following.held()", stacklevel=2)
-        return super().__call__(*arguments, **named)
+        if self._calls.within():
+            return super().__call__(*arguments, **named)
+        with self._calls.held():
+            result = super().__call__(*arguments, **named)
+            try:
+                self._calls.in_use(result, "state_dict()")
+            except TypeError:  # a plain dict, of a module's own state_dict()
+                warnings.warn(f"state_dict() of {type(self._method.__self__).__name__} returns a plain dict of the "
+                              "model's own tensors, which the next version changes while they are copied or saved; "
+                              "call it and use it within following.held()", stacklevel=2)
+        return result
 
 
 class _NotInPlace(Guarded):

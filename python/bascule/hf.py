@@ -50,10 +50,10 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     name of a model's tensor to the sender's name for it.
 
     A flip waits for calls of the model, and of its parts that have a generate(). It also waits for copy.deepcopy(),
-    pickle, torch.save(model), save_pretrained(), load_state_dict() and to(). Other code that reads or writes the
-    tensors, such as a direct call of another part, or a copy of what state_dict() returned, may see mixed weights, unless it
-    runs within following.held(). A call must not wait for another thread that calls the model, or both may block for ever: a flip that
-    waits for the first call also holds back the second.
+    pickle, torch.save(model), save_pretrained(), load_state_dict() and to(), and until the dict that state_dict()
+    returned is freed, for at most 60 seconds. Other code that reads or writes the tensors, such as a direct call of
+    another part, may see mixed weights, unless it runs within following.held(). A call must not wait for another thread
+    that calls the model, or both may block for ever: a flip that waits for the first call also holds back the second.
 
     The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
     argument; FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
@@ -214,12 +214,18 @@ class Following:
                 self._error = error
                 pause = min(2 * pause or 0.5, _LONGEST_PAUSE)
                 _logger.warning("the model keeps version %d: %s; next attempt in %.1f s", self._version, error, pause)
-                stop = select.poll()
-                stop.register(self._end, select.POLLIN)
-                stop.poll(1000 * pause)
+                self._ends_within(pause)
+
+    def _ends_within(self, seconds: float) -> bool:
+        """Whether close() is called within that time."""
+        end = select.poll()
+        end.register(self._end, select.POLLIN)
+        return bool(end.poll(1000 * seconds))
 
     def _flip(self) -> None:
-        with self._calls.alone():
+        with self._calls.alone(stop=self._ends_within) as alone:
+            if not alone:
+                return  # it ends
             self._places.settle()
             if (version := self._receiver.take(timeout=0)) is None:
                 return

@@ -79,6 +79,8 @@ COPIES = {
     "torch.save of the model": lambda model, *_: loaded(lambda file: torch.save(model, file)).parameters(),
     "save_pretrained": saved_pretrained,
     "held, state_dict and clone": held(lambda model: [tensor.clone() for tensor in model.state_dict().values()]),
+    "state_dict and clone": lambda model, *_: {k: tensor.clone() for k, tensor in model.state_dict().items()}.values(),
+    "torch.save of state_dict": lambda model, *_: loaded(lambda file: torch.save(model.state_dict(), file)).values(),
     "held, torch.save": held(lambda model: loaded(lambda file: torch.save(model.state_dict(), file)).values()),
     "held, parameters one by one": held(lambda model: [tensor.detach().clone() for tensor in model.parameters()]),
     "held, a direct call of a part": held(lambda model: [layer(torch.ones(1)).detach() for layer in model.layers]),
@@ -147,20 +149,60 @@ def test_a_modules_own_deepcopy_is_called(endpoint):
         assert copy.deepcopy(following._places.model)[0] == "mine"
 
 
-def test_state_dict_without_held_warns_once_and_returns_the_models_tensors(endpoint):
-    model = Net()
+def send_one(sender, net, value):
+    set_all(net, value)
+    sender.send_async()
+
+
+def test_a_flip_waits_until_a_state_dict_is_freed_and_calls_do_not(endpoint, caplog):
+    trainer, model = Net(), Net()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        state = model.state_dict()
+        assert state["tied"].data_ptr() == model.tied.data_ptr()
+        send_one(sender, trainer, 1.0)
+        with pytest.raises(bascule.BasculeTimeoutError):
+            sender.wait_async(1.5)
+        assert values(state.values()) == {0.0} == {value.item() for value in model()}
+        assert "a version waits, because a result of state_dict() is in use" in caplog.text
+        del state
+        assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {1.0}
+
+
+def test_a_state_dict_that_is_kept_ends_nothing(endpoint, caplog, monkeypatch):
+    monkeypatch.setattr("bascule._calls._LONGEST_USE", 0.5)
+    trainer, model = Net(), Net()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        state = model.state_dict()
+        send_one(sender, trainer, 1.0)
+        assert sender.wait_async(PATIENCE).complete and values(state.values()) == {1.0}
+        assert "was in use for" in caplog.text
+        send_one(sender, trainer, 2.0)  # it does not wait for the same dict again
+        assert sender.wait_async(PATIENCE).complete
+        monkeypatch.undo()
+        kept = model.state_dict()
+        send_one(sender, trainer, 3.0)
+        following.close()  # does not wait for it
+        assert values(kept.values()) == {2.0}
+
+
+def test_a_plain_dict_of_a_modules_own_state_dict_warns(endpoint):
+    class Own(Net):
+        def state_dict(self, *arguments, **named):
+            return dict(super().state_dict(*arguments, **named))
+
+    model = Own()
     with hf.follow(model, endpoint) as following:
-        with pytest.warns(UserWarning, match=r"within following\.held\(\)") as caught:
-            found = model.state_dict()
+        with pytest.warns(UserWarning, match=r"state_dict\(\) of Own .* within following\.held\(\)") as caught:
+            model.state_dict()
         assert len(caught) == 1 and caught[0].filename == __file__
-        assert found["tied"].data_ptr() == model.tied.data_ptr()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with following.held():
                 model.state_dict()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.state_dict()
 
 
 def test_held_yields_the_version_and_a_flip_waits_for_it(endpoint):
