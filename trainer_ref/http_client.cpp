@@ -1,7 +1,5 @@
 #include <bascule/trainer_ref/http_client.h>
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -28,6 +26,7 @@
 #include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/unshared_socket.h>
 
 namespace bascule::ref {
 namespace {
@@ -147,11 +146,15 @@ struct HttpClient::Impl {
       close();
       const absl::StatusOr<std::vector<tcp::endpoint>> endpoints = co_await resolve(url, deadline);
       if (!endpoints.ok()) co_return endpoints.status();
-      stream.emplace(io);
-      stream->expires_at(deadline);
-      refuse_if_cancelled();
-      co_await stream->async_connect(*endpoints, use_awaitable);
-      ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
+      boost::system::error_code error = asio::error::host_not_found;
+      for (auto endpoint = endpoints->begin(); error && endpoint != endpoints->end(); ++endpoint) {
+        refuse_if_cancelled();
+        stream.emplace(io);
+        stream->expires_at(deadline);
+        open_unshared(stream->socket(), endpoint->protocol(), error);
+        if (!error) co_await stream->async_connect(*endpoint, asio::redirect_error(use_awaitable, error));
+      }
+      throw_if(error);
       stream->socket().set_option(tcp::no_delay(true));
       peer = to;
     }

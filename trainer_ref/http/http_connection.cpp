@@ -1,7 +1,5 @@
 #include <bascule/trainer_ref/http/http_connection.h>
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <iterator>
 #include <string_view>
@@ -97,9 +95,7 @@ struct HttpConnection::Watch {
 };
 
 HttpConnection::HttpConnection(tcp::socket socket, std::string server)
-    : server_(std::move(server)), stream_(std::move(socket)), buffer_(kMostBufferedBytes) {
-  ::fcntl(stream_.socket().native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
-}
+    : server_(std::move(server)), stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;

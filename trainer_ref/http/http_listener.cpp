@@ -1,10 +1,10 @@
 #include <bascule/trainer_ref/http/http_listener.h>
 
-#include <fcntl.h>
-
 #include <charconv>
 
+#include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/unshared_socket.h>
 
 namespace bascule::ref {
 namespace {
@@ -40,14 +40,23 @@ absl::StatusOr<tcp::acceptor> listen_at(asio::io_context& io, std::string_view f
   if (error)
     return invalid_argument("--", flag, ": '", address.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
   tcp::acceptor acceptor(io);
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
+  open_unshared(acceptor, endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (!error) acceptor.non_blocking(true, error);
   if (error)
     return unavailable("--", flag, "=", address.host, ":", address.port, ": ", error.message(), remedy_of(error));
   return acceptor;
+}
+
+asio::awaitable<void> accept_at(tcp::acceptor& acceptor, tcp::socket& socket, error_code& error) {
+  do {
+    co_await acceptor.async_wait(tcp::acceptor::wait_read, with_error(error));
+    if (error) co_return;
+    const tcp::endpoint bound = acceptor.local_endpoint(error);
+    if (!error) accept_unshared(acceptor, bound.protocol(), socket, error);
+  } while (error == asio::error::would_block || error == asio::error::connection_aborted);
 }
 
 std::string url_of(const tcp::acceptor& acceptor) {

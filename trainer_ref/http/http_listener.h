@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
@@ -24,6 +25,10 @@ absl::StatusOr<HttpAddress> parse_http_address(std::string_view flag, std::strin
 // address, UNAVAILABLE if it cannot be bound. Both name `flag`.
 absl::StatusOr<boost::asio::ip::tcp::acceptor> listen_at(boost::asio::io_context& io, std::string_view flag,
                                                          const HttpAddress& address);
+
+// Accepts the next connection into `socket`, which no program that this one starts inherits either.
+boost::asio::awaitable<void> accept_at(boost::asio::ip::tcp::acceptor& acceptor, boost::asio::ip::tcp::socket& socket,
+                                       boost::system::error_code& error);
 
 // "http://127.0.0.1:8000", with the port that was chosen.
 std::string url_of(const boost::asio::ip::tcp::acceptor& acceptor);

@@ -51,7 +51,8 @@ struct PageServer::Impl {
   asio::awaitable<void> accept_loop() {
     while (true) {
       error_code error;
-      tcp::socket socket = co_await acceptor->async_accept(with_error(error));
+      tcp::socket socket(io);
+      co_await accept_at(*acceptor, socket, error);
       if (error || connections.size() >= kMostConnections) close_longest_idle(connections);
       if (error) {  // out of descriptors, most likely
         asio::steady_timer pause(io, std::chrono::milliseconds(100));

@@ -52,7 +52,7 @@ struct HttpServer::Impl {
     while (acceptor.is_open()) {
       error_code error;
       tcp::socket socket(io);
-      co_await acceptor.async_accept(socket, with_error(error));
+      co_await accept_at(acceptor, socket, error);
       if (!acceptor.is_open()) co_return;
       if (error) {  // most likely out of descriptors
         close_longest_idle(connections);
