@@ -76,10 +76,7 @@ class BarePeer {
 
   // Sends the message, except its last byte, and returns once the other end has read that much.
   void write_nearly(const Message& message) {
-    const std::vector<std::uint8_t> body = encode(message);
-    std::vector<std::uint8_t> frame;
-    for (std::size_t i = 0; i < 4; ++i) frame.push_back(static_cast<std::uint8_t>(body.size() >> (8 * i)));
-    frame.insert(frame.end(), body.begin(), body.end());
+    const std::vector<std::uint8_t> frame = framed(encode(message));
     last_ = frame.back();
     std::span<const std::uint8_t> left = std::span(frame).first(frame.size() - 1);
     int unread = 1;
@@ -89,6 +86,19 @@ class BarePeer {
       if (left.empty() && ::ioctl(socket_.get(), SIOCOUTQ, &unread) != 0) break;
     }
     ASSERT_EQ(unread, 0) << "the other end does not read";
+  }
+  // Sends a message that the other end may refuse before its end.
+  void write(const std::vector<std::uint8_t>& body) {
+    std::vector<std::uint8_t> frame = framed(body);
+    std::span<const std::uint8_t> left = frame;
+    for (const Deadline deadline(patience()); !left.empty() && !deadline.passed();) {
+      const ssize_t wrote = ::send(socket_.get(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (wrote < 0 && errno != EAGAIN) return;
+      if (wrote > 0) left = left.subspan(static_cast<std::size_t>(wrote));
+      pollfd waits{.fd = socket_.get(), .events = POLLOUT, .revents = 0};
+      if (wrote < 0) ::poll(&waits, 1, 100);
+    }
+    EXPECT_TRUE(left.empty()) << "the other end does not read";
   }
   void write_last() { ASSERT_EQ(::send(socket_.get(), &last_, 1, MSG_NOSIGNAL), 1); }
 
@@ -113,6 +123,12 @@ class BarePeer {
   static std::size_t bytes_of_heartbeat() { return 4 + encode(Heartbeat{}).size(); }
 
  private:
+  static std::vector<std::uint8_t> framed(const std::vector<std::uint8_t>& body) {
+    std::vector<std::uint8_t> frame;
+    for (std::size_t i = 0; i < 4; ++i) frame.push_back(static_cast<std::uint8_t>(body.size() >> (8 * i)));
+    frame.insert(frame.end(), body.begin(), body.end());
+    return frame;
+  }
   static sockaddr_un address_of(const std::filesystem::path& folder) {
     sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
     const std::string path = (folder / "control.sock").string();
