@@ -28,6 +28,7 @@ class JsonKeys {
       : object_(object), where_(std::move(where)), status_(status) {}
 
   const nlohmann::json* find(const char* key) const;                                         // null if missing
+  bool has(const char* key) const { return object_.contains(key); }                          // or null
   std::int64_t size(const char* key, std::optional<std::int64_t> otherwise = std::nullopt);  // 1 to 2^31
   double positive(const char* key, std::optional<double> otherwise = std::nullopt);
   bool flag(const char* key);  // false if missing

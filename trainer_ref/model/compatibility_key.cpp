@@ -18,6 +18,7 @@ std::string compatibility_key_of(const ModelConfig& config, std::string_view tok
   if (const auto& scaling = config.rope_scaling)
     all.push_back({scaling->factor, scaling->low_freq_factor, scaling->high_freq_factor,
                    scaling->original_max_position_embeddings});
+  if (config.rope_factor != 1) all.push_back({config.rope_factor});
   const std::string text = all.dump();
   kernels::PieceDigest digest;
   digest.add(0, std::as_bytes(std::span(text)));

@@ -10,8 +10,13 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::array<std::string_view, 4> kArchitectures = {"LlamaForCausalLM", "MistralForCausalLM",
-                                                            "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
+struct Family {
+  std::string_view architecture, model_type;
+};
+constexpr std::array<Family, 4> kFamilies = {{{"LlamaForCausalLM", "llama"},
+                                              {"MistralForCausalLM", "mistral"},
+                                              {"Qwen2ForCausalLM", "qwen2"},
+                                              {"Qwen3ForCausalLM", "qwen3"}}};
 constexpr std::string_view kKnown =
     "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM";
 
@@ -41,50 +46,85 @@ std::string read_architecture(JsonKeys& keys) {
     return "";
   }
   std::string name = list->front().get<std::string>();
-  if (std::find(kArchitectures.begin(), kArchitectures.end(), name) == kArchitectures.end()) {
+  const auto* const family = std::ranges::find(kFamilies, name, &Family::architecture);
+  if (family == kFamilies.end()) {
     keys.refuse(cat("architecture ", name, " is not supported; ", kKnown));
+  } else if (const std::string type = keys.text("model_type", family->model_type); type != family->model_type) {
+    // transformers goes by model_type
+    keys.refuse(cat("model_type ", type, " contradicts architecture ", name, ", whose type is ", family->model_type));
   }
   return name;
 }
 
-// Older files have rope_theta and rope_scaling, newer ones rope_parameters with all of it.
+// Older files have rope_theta and rope_scaling, newer ones rope_parameters with all of it. As in transformers, a
+// rope_scaling that is not empty replaces rope_parameters as a whole, and a top-level rope_theta counts if the chosen
+// object has none.
 void read_rope(JsonKeys& keys, ModelConfig& config) {
   config.rope_theta = keys.positive("rope_theta", 10000);
-  const char* key = keys.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
-  if (keys.find(key) == nullptr) return;
+  const nlohmann::json* scaling = keys.find("rope_scaling");
+  const char* key = scaling != nullptr && !scaling->empty() ? "rope_scaling" : "rope_parameters";
+  const double rotated = keys.positive("partial_rotary_factor", 1);
+  if (keys.find(key) == nullptr) {
+    if (rotated != 1) keys.refuse("partial_rotary_factor: heads that are rotated in part are not supported");
+    return;
+  }
   JsonKeys rope = keys.within(key);
+  if (const nlohmann::json& object = *keys.find(key); object.is_object())
+    for (const auto& [name, value] : object.items())
+      if (value.is_object()) return rope.refuse(cat(name, ": a rope for each kind of layer is not supported"));
   config.rope_theta = rope.positive("rope_theta", config.rope_theta);
-  if (rope.positive("partial_rotary_factor", 1) != 1) {
+  if (rope.positive("partial_rotary_factor", rotated) != 1) {
     rope.refuse("partial_rotary_factor: heads that are rotated in part are not supported");
   }
   const std::string type = rope.text("rope_type", rope.text("type", "default"));
   if (type == "default") return;
+  if (type == "linear") {
+    config.rope_factor = rope.positive("factor");
+    return;
+  }
   if (type != "llama3")
-    return rope.refuse(cat("rope type ", type, " is not supported; supported are default and llama3"));
+    return rope.refuse(cat("rope type ", type, " is not supported; supported are default, linear and llama3"));
+  const char* const original = "original_max_position_embeddings";
   config.rope_scaling = Llama3RopeScaling{
       .factor = rope.positive("factor"),
       .low_freq_factor = rope.positive("low_freq_factor"),
       .high_freq_factor = rope.positive("high_freq_factor"),
-      .original_max_position_embeddings = rope.size("original_max_position_embeddings"),
+      .original_max_position_embeddings = keys.size(original, rope.size(original, config.max_position_embeddings)),
   };
   if (config.rope_scaling->high_freq_factor < config.rope_scaling->low_freq_factor) {
     rope.fail("high_freq_factor lies below low_freq_factor");
   }
 }
 
-// Attention here sees the whole sequence: a window is accepted only if it never cuts.
-void refuse_sliding_window(JsonKeys& keys, const ModelConfig& config) {
-  bool slides = config.architecture == "MistralForCausalLM";
-  if (config.architecture.starts_with("Qwen")) {
-    // Layers slide starting with max_window_layers.
-    slides = keys.flag("use_sliding_window") && keys.size("max_window_layers", 28) < config.num_hidden_layers;
+// Whether some layers see a window only.
+bool slides(JsonKeys& keys, const ModelConfig& config) {
+  if (config.architecture == "MistralForCausalLM") return true;  // it ignores layer_types
+  if (!config.architecture.starts_with("Qwen")) return false;
+  const nlohmann::json* types = keys.find("layer_types");
+  if (types == nullptr)  // layers slide starting with max_window_layers
+    return keys.flag("use_sliding_window") && keys.size("max_window_layers", 28) < config.num_hidden_layers;
+  if (!types->is_array() || types->size() != static_cast<std::size_t>(config.num_hidden_layers)) {
+    keys.wrong("layer_types", "a list with a name for each layer");
+    return false;
   }
-  if (!slides || keys.find("sliding_window") == nullptr) return;
-  if (const std::int64_t window = keys.size("sliding_window"); window < config.max_position_embeddings) {
-    keys.refuse(cat("sliding_window ", window, " is shorter than max_position_embeddings ",
-                    config.max_position_embeddings,
+  for (const nlohmann::json& type : *types)
+    if (type != "full_attention" && type != "sliding_attention")
+      keys.refuse(cat("layer_types: ", type.dump(), " is not supported; supported is \"full_attention\""));
+  return std::ranges::find(*types, nlohmann::json("sliding_attention")) != types->end();
+}
+
+// Attention here sees the whole sequence: a window is accepted only if it never cuts. Without the key it has 4,096
+// tokens, transformers' default; null means none.
+void refuse_sliding_window(JsonKeys& keys, const ModelConfig& config) {
+  constexpr std::int64_t kDefaultWindow = 4096;
+  if (!slides(keys, config) || (keys.has("sliding_window") && keys.find("sliding_window") == nullptr)) return;
+  if (const std::int64_t window = keys.size("sliding_window", kDefaultWindow);
+      window < config.max_position_embeddings) {
+    keys.refuse(cat("sliding_window ", window, keys.has("sliding_window") ? "" : ", the default without this key,",
+                    " is shorter than max_position_embeddings ", config.max_position_embeddings,
                     ": windowed attention is not supported. For texts shorter than "
-                    "the window, set max_position_embeddings to it"));
+                    "the window, set max_position_embeddings to it; for a model without a window, set sliding_window "
+                    "to null"));
   }
 }
 
@@ -116,10 +156,16 @@ ModelConfig read_keys(JsonKeys& keys) {
   config.intermediate_size = keys.size("intermediate_size");
   config.num_hidden_layers = keys.size("num_hidden_layers");
   config.num_attention_heads = keys.size("num_attention_heads");
-  config.num_key_value_heads = keys.size("num_key_value_heads", config.num_attention_heads);
+  // Null means all heads; the default without the key differs.
+  const std::int64_t groups = llama || keys.has("num_key_value_heads")      ? config.num_attention_heads
+                              : config.architecture == "MistralForCausalLM" ? 8
+                                                                            : 32;
+  config.num_key_value_heads = keys.size("num_key_value_heads", groups);
   const bool divides = config.hidden_size % config.num_attention_heads == 0;
-  config.head_dim = qwen3 || !divides ? keys.size("head_dim")
-                                      : keys.size("head_dim", config.hidden_size / config.num_attention_heads);
+  const std::int64_t split = config.hidden_size / config.num_attention_heads;
+  config.head_dim = qwen3      ? keys.size("head_dim", keys.has("head_dim") ? std::nullopt : std::optional(128))
+                         : !divides ? keys.size("head_dim")
+                               : keys.size("head_dim", split);
   config.max_position_embeddings = keys.size("max_position_embeddings");
   config.rms_norm_eps = keys.positive("rms_norm_eps", 1e-6);
   config.output_bias = (llama || qwen3) && keys.flag("attention_bias");

@@ -29,6 +29,7 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
+  double rope_factor = 1;  // rope_type "linear": positions are divided by it
   std::optional<Llama3RopeScaling> rope_scaling;
   bool attention_bias = false;  // q, k, v have biases (Qwen2, or Llama's attention_bias)
   bool output_bias = false;     // o_proj also has one (Llama's attention_bias)

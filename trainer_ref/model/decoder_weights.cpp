@@ -9,13 +9,14 @@
 namespace bascule::ref {
 namespace {
 
-// theta^(-2i/D) for i < D/2, with Llama 3's scaling: long waves are stretched by `factor`, short ones stay,
-// those between blend (as modeling_rope_utils of transformers computes it, in float32).
+// theta^(-2i/D) for i < D/2, divided by the factor of a linear rope; or with Llama 3's scaling: long waves are
+// stretched by `factor`, short ones stay, those between blend (as modeling_rope_utils of transformers computes it, in
+// float32).
 at::Tensor radians_a_position(const ModelConfig& config) {
   const auto width = static_cast<double>(config.head_dim);
   const at::Tensor exponents = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) / width;
   const at::Tensor plain = at::reciprocal(at::pow(config.rope_theta, exponents));
-  if (!config.rope_scaling) return plain;
+  if (!config.rope_scaling) return plain / config.rope_factor;
   const Llama3RopeScaling& scaling = *config.rope_scaling;
   const auto context = static_cast<double>(scaling.original_max_position_embeddings);
   const at::Tensor wavelength = 2 * std::numbers::pi / plain;

@@ -2,7 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "support.h"
+#include <bascule/trainer_ref/model/compatibility_key.h>
 
 namespace bascule::ref {
 namespace {
@@ -24,6 +30,19 @@ json llama() {
 
 json with(json config, const char* key, json value) {
   config[key] = std::move(value);
+  return config;
+}
+
+// The same of another family, as "mistral".
+json family(const std::string& type) {
+  json config = llama();
+  const std::map<std::string, const char*> names = {{"llama", "LlamaForCausalLM"},
+                                                    {"mistral", "MistralForCausalLM"},
+                                                    {"qwen2", "Qwen2ForCausalLM"},
+                                                    {"qwen3", "Qwen3ForCausalLM"}};
+  config["architectures"] = {names.at(type)};
+  config["model_type"] = type;
+  if (type == "qwen3") config["head_dim"] = 128;
   return config;
 }
 
@@ -85,29 +104,200 @@ TEST(Config, RefusesOtherModelsByName) {
   };
   refused(with(llama(), "architectures", {"GPT2LMHeadModel"}),
           "architecture GPT2LMHeadModel is not supported; supported are");
+  refused(with(llama(), "model_type", "mistral"), "model_type mistral contradicts architecture LlamaForCausalLM");
+  refused(with(llama(), "rope_scaling", {{"full_attention", {{"rope_type", "default"}}}}),
+          "rope_scaling: full_attention: a rope for each kind of layer");
+  refused(with(llama(), "partial_rotary_factor", 0.5), "partial_rotary_factor");
   refused(with(llama(), "vision_config", json::object()), "vision_config: models of images");
   refused(with(llama(), "is_encoder_decoder", true), "is_encoder_decoder: models with an encoder");
   refused(with(llama(), "quantization_config", {{"bits", 4}}), "quantization_config: quantized weights");
   refused(with(llama(), "rope_scaling", {{"type", "yarn"}, {"factor", 4}}),
           "rope_scaling: rope type yarn is not supported");
-  refused(with(llama(), "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
+  refused(with(llama(), "rope_scaling", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
           "partial_rotary_factor");
   refused(with(llama(), "hidden_act", "gelu"), "hidden_act gelu is not supported");
 }
 
+TEST(Config, RopeScalingReplacesRopeParameters) {
+  json config = with(llama(), "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}});
+  auto both = read(config);
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_TRUE(both->rope_scaling.has_value());
+  EXPECT_EQ(both->rope_theta, 500000.0) << "the top level's, since rope_scaling has none";
+  config.erase("rope_theta");
+  EXPECT_EQ(read(config)->rope_theta, 10000.0) << "the default: that of rope_parameters is not read";
+  config["rope_scaling"] = json::object();
+  EXPECT_EQ(read(config)->rope_theta, 1e6) << "an empty one replaces nothing";
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(read(config)->rope_theta, 1e6);
+  EXPECT_FALSE(read(config)->rope_scaling.has_value());
+}
+
+TEST(Config, TheRopesContextIsTheTopLevelsIfThatHasOne) {
+  json config = llama();
+  config["original_max_position_embeddings"] = 4096;
+  EXPECT_EQ(read(config)->rope_scaling->original_max_position_embeddings, 4096);
+  config.erase("original_max_position_embeddings");
+  config["rope_scaling"].erase("original_max_position_embeddings");
+  EXPECT_EQ(read(config)->rope_scaling->original_max_position_embeddings, 131072);
+}
+
+TEST(Config, ALinearRopeHasAFactor) {
+  EXPECT_EQ(read(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 1.0}}))->rope_factor, 1);
+  EXPECT_EQ(read(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}))->rope_factor, 4);
+  expect_error(read(with(llama(), "rope_scaling", {{"type", "linear"}})).status(), absl::StatusCode::kInvalidArgument,
+               "rope_scaling: the key factor is missing");
+}
+
 TEST(Config, RefusesAWindowOnlyWhereItCuts) {
-  json mistral = with(llama(), "architectures", {"MistralForCausalLM"});
-  EXPECT_TRUE(read(mistral).ok());
+  json mistral = family("mistral");
+  expect_error(read(mistral).status(), absl::StatusCode::kUnimplemented,
+               "sliding_window 4096, the default without this key, is shorter than max_position_embeddings 131072");
+  EXPECT_TRUE(read(with(mistral, "max_position_embeddings", 4096)).ok());
   EXPECT_TRUE(read(with(mistral, "sliding_window", nullptr)).ok());
   EXPECT_TRUE(read(with(mistral, "sliding_window", 131072)).ok());
   expect_error(read(with(mistral, "sliding_window", 4096)).status(), absl::StatusCode::kUnimplemented,
                "sliding_window 4096 is shorter than max_position_embeddings 131072");
 
-  json qwen = with(with(llama(), "architectures", {"Qwen2ForCausalLM"}), "sliding_window", 4096);
+  json qwen = family("qwen2");
   EXPECT_TRUE(read(with(qwen, "use_sliding_window", false)).ok());
   qwen["use_sliding_window"] = true;
   EXPECT_TRUE(read(with(qwen, "max_window_layers", 32)).ok());
   EXPECT_EQ(read(with(qwen, "max_window_layers", 28)).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(read(qwen).status().code(), absl::StatusCode::kUnimplemented) << "28 is the default, and 4,096 the window";
+  EXPECT_TRUE(read(with(qwen, "layer_types", std::vector<json>(32, "full_attention"))).ok()) << "layer_types decides";
+  std::vector<json> types(32, "full_attention");
+  types[3] = "sliding_attention";
+  qwen["use_sliding_window"] = false;
+  EXPECT_EQ(read(with(qwen, "layer_types", types)).status().code(), absl::StatusCode::kUnimplemented);
+  types[3] = "linear_attention";
+  expect_error(read(with(qwen, "layer_types", types)).status(), absl::StatusCode::kUnimplemented,
+               "layer_types: \"linear_attention\" is not supported");
+  expect_error(read(with(qwen, "layer_types", {"full_attention"})).status(), absl::StatusCode::kInvalidArgument,
+               "layer_types: expected a list with a name for each layer");
+}
+
+TEST(Config, DefaultsAreThoseOfTheFamilysClassInTransformers) {
+  const auto groups_without_key = [](const char* type) {
+    json config = with(family(type), "sliding_window", nullptr);
+    config.erase("num_key_value_heads");
+    return read(config)->num_key_value_heads;
+  };
+  EXPECT_EQ(groups_without_key("llama"), 32);
+  EXPECT_EQ(groups_without_key("mistral"), 8);
+  EXPECT_EQ(groups_without_key("qwen2"), 32);
+  json half = with(family("qwen3"), "num_attention_heads", 16);
+  half["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read(half)->num_key_value_heads, 16) << "null is all heads";
+  half.erase("head_dim");
+  EXPECT_EQ(read(half)->head_dim, 128) << "not hidden_size / num_attention_heads, which is 256";
+}
+
+// The keys of each family's class in transformers 5.24 (PreTrainedConfig's included). Each is read, so that another
+// value makes another config or is refused, or it changes nothing that a forward pass computes.
+TEST(Config, EveryKeyOfTheFamiliesClassesIsReadOrHarmless) {
+  const std::set<std::string> harmless = {
+      "transformers_version",
+      "output_hidden_states",
+      "output_attentions",
+      "return_dict",
+      "chunk_size_feed_forward",  // of encoders
+      "id2label",
+      "label2id",
+      "problem_type",  // of classifiers
+      "_name_or_path",
+      "initializer_range",
+      "use_cache",
+      "pad_token_id",
+      "bos_token_id",       // the tokenizer's files say what it is
+      "pretraining_tp",     // of transformers 4: the same products in pieces
+      "attention_dropout",  // in training only, and 0 in released files
+      "dtype",
+      "torch_dtype"  // the checkpoint's tensors have types
+  };
+  const json other = {{"architectures", {"GPT2LMHeadModel"}},
+                      {"model_type", "gpt2"},
+                      {"is_encoder_decoder", true},
+                      {"vocab_size", 500},
+                      {"hidden_size", 8192},
+                      {"intermediate_size", 5},
+                      {"num_hidden_layers", 3},
+                      {"num_attention_heads", 64},
+                      {"num_key_value_heads", 2},
+                      {"hidden_act", "gelu"},
+                      {"max_position_embeddings", 77},
+                      {"rms_norm_eps", 1e-3},
+                      {"eos_token_id", 9},
+                      {"tie_word_embeddings", true},
+                      {"rope_parameters", {{"rope_theta", 3.0}}},
+                      {"rope_scaling", {{"rope_theta", 3.0}}},
+                      {"rope_theta", 3.0},
+                      {"attention_bias", true},
+                      {"mlp_bias", true},
+                      {"head_dim", 6},
+                      {"sliding_window", 16},
+                      {"use_sliding_window", true},
+                      {"max_window_layers", 1},
+                      {"layer_types", std::vector<json>(32, "sliding_attention")},
+                      {"quantization_config", json::object()},
+                      {"partial_rotary_factor", 0.5}};
+  const std::vector<std::string> all = {"transformers_version",
+                                        "architectures",
+                                        "output_hidden_states",
+                                        "return_dict",
+                                        "dtype",
+                                        "torch_dtype",
+                                        "chunk_size_feed_forward",
+                                        "is_encoder_decoder",
+                                        "id2label",
+                                        "label2id",
+                                        "problem_type",
+                                        "_name_or_path",
+                                        "model_type",
+                                        "output_attentions",
+                                        "vocab_size",
+                                        "hidden_size",
+                                        "intermediate_size",
+                                        "num_hidden_layers",
+                                        "num_attention_heads",
+                                        "num_key_value_heads",
+                                        "hidden_act",
+                                        "max_position_embeddings",
+                                        "initializer_range",
+                                        "rms_norm_eps",
+                                        "use_cache",
+                                        "pad_token_id",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "tie_word_embeddings",
+                                        "rope_parameters",
+                                        "rope_scaling",
+                                        "rope_theta",
+                                        "attention_dropout",
+                                        "quantization_config",
+                                        "partial_rotary_factor"};
+  const std::map<std::string, std::vector<std::string>> own = {
+      {"llama", {"pretraining_tp", "attention_bias", "mlp_bias", "head_dim"}},
+      {"mistral", {"head_dim", "sliding_window"}},
+      {"qwen2", {"use_sliding_window", "layer_types", "head_dim"}},
+      {"qwen3", {"head_dim", "attention_bias", "use_sliding_window", "layer_types"}}};
+  for (const auto& [type, more] : own) {
+    json base = family(type);
+    if (type == "mistral") base["sliding_window"] = nullptr;
+    base.erase("rope_scaling");
+    const auto before = read(base);
+    ASSERT_TRUE(before.ok()) << before.status();
+    std::vector<std::string> keys = all;
+    keys.insert(keys.end(), more.begin(), more.end());
+    for (const std::string& key : keys) {
+      if (harmless.contains(key)) continue;
+      json changed = with(base, key.c_str(), other.at(key));
+      if (key == "rope_parameters" || key == "rope_scaling") changed.erase("rope_theta");
+      const auto after = read(changed);
+      EXPECT_TRUE(!after.ok() || compatibility_key_of(*after, "") != compatibility_key_of(*before, ""))
+          << type << ": " << key << " is not read";
+    }
+  }
 }
 
 TEST(Config, NamesTheKeyThatIsWrong) {
