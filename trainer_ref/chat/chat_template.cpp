@@ -8,6 +8,7 @@
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/parser.h>
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/model/special_tokens.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
@@ -40,23 +41,6 @@ Json with_reasoning(const Json& message) {
     return both;
   }
   return message;
-}
-
-// A special token of tokenizer_config.json: a string, or an object with its `content`.
-std::optional<std::string> token_text(const nlohmann::json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_object()) return std::nullopt;
-  const auto content = value.find("content");
-  return content != value.end() && content->is_string() ? std::optional(content->get<std::string>()) : std::nullopt;
-}
-
-Json tokens_of(const nlohmann::json& config) {
-  Json tokens = Json::object();
-  for (const auto& [key, value] : config.items()) {
-    const auto text = key.ends_with("_token") ? token_text(value) : std::nullopt;
-    if (text) tokens[key] = *text;
-  }
-  return tokens;
 }
 
 struct Texts {
@@ -118,7 +102,6 @@ absl::StatusOr<ChatTemplate> ChatTemplate::read(const std::filesystem::path& fol
   if (!config.ok() && config.status().code() != absl::StatusCode::kNotFound) return config.status();
   Texts texts;
   if (config.ok()) {
-    data->tokens = tokens_of(*config);
     BASCULE_ASSIGN(texts, texts_of(*config, config_path.string()));
     data->where = cat(config_path.string(), ": chat_template");
   }
@@ -132,6 +115,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::read(const std::filesystem::path& fol
     return absl::NotFoundError(cat(folder.string(), " has no chat template: neither chat_template.jinja nor the key ",
                                    "chat_template in tokenizer_config.json"));
   }
+  BASCULE_ASSIGN(const auto tokens, read_special_tokens(folder));
+  for (const auto& [name, text] : tokens) data->tokens[name] = text;
   BASCULE_ASSIGN(data->block, parse_block(*texts.plain, data->where));
   if (texts.with_tools) {
     BASCULE_ASSIGN(data->with_tools, parse_block(*texts.with_tools, cat(data->where, " (tool_use)")));

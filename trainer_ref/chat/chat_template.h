@@ -39,7 +39,7 @@ class ChatTemplate {
 
   // Reads a checkpoint's template: `folder`/chat_template.jinja, else `chat_template` of tokenizer_config.json. If the
   // checkpoint has a separate template for conversations with tools, that is read as well. Variables such as bos_token
-  // come from tokenizer_config.json. Returns NOT_FOUND if the checkpoint has no template.
+  // come from read_special_tokens(). Returns NOT_FOUND if the checkpoint has no template.
   static absl::StatusOr<ChatTemplate> read(const std::filesystem::path& folder, ChatTemplateOptions options = {});
 
   // Renders a conversation. `messages` is a list of objects, `tools` a list of JSON schemas or null. With

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/model/special_tokens.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -228,6 +229,11 @@ absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder) {
     if (!status.ok()) return status;
     if (!ids.empty()) config.eos_token_ids = std::move(ids);
   }
+  // The tokenizer's end also ends a text, as in vLLM.
+  if (const std::optional<std::int64_t> end = read_end_token(folder);
+      end && *end >= 0 && *end < config.vocab_size &&
+      std::ranges::find(config.eos_token_ids, *end) == config.eos_token_ids.end())
+    config.eos_token_ids.push_back(*end);
   return config;
 }
 

@@ -36,7 +36,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool query_key_norm = false;  // Qwen3: RMSNorm over each head of q and k
   bool tie_word_embeddings = false;
-  std::vector<std::int64_t> eos_token_ids;
+  std::vector<std::int64_t> eos_token_ids;  // of generation_config.json, else of config.json; and the tokenizer's
 };
 
 // Reads `folder`/config.json. An error names the key. It reports an unsupported architecture, rope scaling, sliding

@@ -221,6 +221,13 @@ TEST(ChatTemplate, ReadsACheckpointsFile) {
   EXPECT_EQ(*read->render(kHello, nullptr, true, {{"bos_token", "B"}}), "B</s>False");
 }
 
+TEST(ChatTemplate, SpecialTokensMayStandInTheirOwnFile) {
+  const test::TempFolder folder;
+  write(folder.path() / "chat_template.jinja", "{{ bos_token }}{{ eos_token }}");
+  write(folder.path() / "special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  EXPECT_EQ(*ChatTemplate::read(folder.path())->render(kHello), "<s></s>");
+}
+
 TEST(ChatTemplate, ReadsTheOneForTools) {
   const test::TempFolder folder;
   write(folder.path() / "tokenizer_config.json",

@@ -9,12 +9,14 @@
 
 #include "support.h"
 #include <bascule/trainer_ref/model/compatibility_key.h>
+#include <bascule/trainer_ref/model/special_tokens.h>
 
 namespace bascule::ref {
 namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
+using testing::Pair;
 
 // Like Llama 3.1 8B's: transformers 4, rope_scaling, torch_dtype, no head_dim, several tokens that end a text.
 json llama() {
@@ -96,6 +98,42 @@ TEST(Config, GenerationConfigSaysWhichTokensEndAText) {
   EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(7, 5));
   folder.write("generation_config.json", R"({"temperature": 0.6})");
   EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(5));
+}
+
+TEST(Config, TheTokenizersEndAlsoEndsAText) {
+  const TemporaryFolder folder;
+  json config = llama();
+  config.erase("eos_token_id");
+  folder.write("config.json", config.dump());
+  EXPECT_TRUE(read_config(folder.path())->eos_token_ids.empty());
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<end>"}, "bos_token": "<begin>"})");
+  EXPECT_TRUE(read_config(folder.path())->eos_token_ids.empty()) << "no file has its id";
+  folder.write("tokenizer.json",
+               R"({"added_tokens": [{"id": 8, "content": "<begin>"}, {"id": 9, "content": "<end>"}]})");
+  EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(9));
+  folder.write("special_tokens_map.json", R"({"eos_token": "word"})");
+  folder.write("tokenizer.json", R"({"added_tokens": [], "model": {"vocab": {"word": 3}}})");
+  EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(3))
+      << "it replaces the one of tokenizer_config.json";
+  folder.write("tokenizer_config.json",
+               R"({"eos_token": "<end>", "added_tokens_decoder": {"11": {"content": "<end>"}}})");
+  EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(11)) << "special_tokens_map.json is not read";
+  folder.write("config.json", with(config, "eos_token_id", 5).dump());
+  EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(5, 11));
+  folder.write("config.json", with(config, "eos_token_id", 11).dump());
+  EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(11));
+}
+
+TEST(SpecialTokens, HaveTheDefaultsOfTheTokenizersClass) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(read_special_tokens(folder.path())->empty());
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "unk_token": null})");
+  EXPECT_THAT(*read_special_tokens(folder.path()), ElementsAre(Pair("bos_token", "<s>"), Pair("eos_token", "</s>")));
+  folder.write("special_tokens_map.json", R"({"eos_token": {"content": "</end>", "lstrip": false}})");
+  EXPECT_EQ(read_special_tokens(folder.path())->at("eos_token"), "</end>");
+  folder.write("special_tokens_map.json", "[]");
+  expect_error(read_special_tokens(folder.path()).status(), absl::StatusCode::kInvalidArgument,
+               "special_tokens_map.json: expected a JSON object");
 }
 
 TEST(Config, RefusesOtherModelsByName) {
