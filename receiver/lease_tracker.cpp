@@ -41,13 +41,13 @@ const LocalVersion* LeaseTracker::against(Epoch epoch, std::optional<Version> ve
 }
 
 bool LeaseTracker::prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots) {
+  begun_[publication.slot] = lease;
   const LocalVersion* const before = takes_ == Takes::kInPlace ? written_over_by(publication) : nullptr;
   incoming_ = Incoming{.publication = publication,
                        .single_copy = before != nullptr,
                        .device = before != nullptr ? before->device : kHost};
   const bool others = slots != slots_;
   slots_ = std::move(slots);
-  begun_[publication.slot] = lease;
   return others;
 }
 

@@ -76,6 +76,9 @@ class LeaseTracker {
     std::vector<HeldSlot> held{};
   };
 
+  // After this, handling a message and what the engine does with it need no memory here. Call it before each message.
+  void make_room() { entries_.reserve(entries_.size() + 16); }
+
   // ---- the connection ----
 
   // Returns what the greeting claims. After this call, messages about leases go over the new connection.

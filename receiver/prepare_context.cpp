@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -91,7 +92,7 @@ absl::Status PrepareContext::prepare(const Publication& publication, const BackS
     BASCULE_TRY(wait_for_set(set));
     return take_in(publication, set.set, preparation, false);
   };
-  absl::Status prepared = work();
+  absl::Status prepared = caught(work);
   if (!prepared.ok()) settle_for_good();  // else it would be unmapped while a device reads it
   return prepared;
 }

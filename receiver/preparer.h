@@ -86,9 +86,12 @@ class Preparer {
  private:
   bool only_looks_up() const;
   void give_back_behind(LeaseTracker::Departing departing, Passed passed, std::function<void(std::uint64_t)> done);
-  // Runs a short job that only looks something up at once, on this thread, if the prepare thread is idle.
-  void submit(std::function<void()> job, bool only_looks_up);
-  void answer(std::function<void()> done);
+  // Runs a short job that only looks something up at once, on this thread, if the prepare thread is idle. No job and no
+  // answer is lost for lack of memory: a lease or the engine may wait for it.
+  template <typename Job>
+  void submit(Job job, bool only_looks_up = false) noexcept;
+  template <typename Done>
+  void answer(Done done) noexcept;
 
   enum class Reach { kUnknown, kInPlace, kReceived, kCopied };
 

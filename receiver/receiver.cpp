@@ -8,6 +8,7 @@
 #include <bascule/receiver/flip_gate.h>
 #include <bascule/receiver/session.h>
 #include <bascule/schemes/registry.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/own_threads.h>
@@ -20,10 +21,10 @@ namespace bascule::inline v0 {
 namespace {
 
 ReceiverOptions silenced_by(const Silence& silence, ReceiverOptions options) {
-  options.log = unless_silent(std::move(options.log), silence);
-  options.warn = unless_silent(std::move(options.warn), silence);
-  options.trace = unless_silent(std::move(options.trace), silence);
-  options.on_pending = unless_silent(std::move(options.on_pending), silence);
+  options.log = unless_silent(unfailing(std::move(options.log)), silence);
+  options.warn = unless_silent(unfailing(std::move(options.warn)), silence);
+  options.trace = unless_silent(unfailing(std::move(options.trace)), silence);
+  options.on_pending = unless_silent(unfailing(std::move(options.on_pending)), silence);
   return options;
 }
 
@@ -102,7 +103,9 @@ struct Receiver::Impl {
     // After a lost connection the sender may send the version that this worker already serves: that is no flip.
     const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
     const bool elsewhere = again && serving->slot != next.slot;  // but in another of the scheme's own buffers
-    absl::StatusOr<std::shared_ptr<DeviceMark>> mark = session.leave(serving, next);
+    absl::StatusOr<std::shared_ptr<DeviceMark>> mark = nullptr;
+    const absl::Status left = caught([&] { mark = session.leave(serving, next); });
+    if (!left.ok()) mark = left;
     if (!mark.ok()) {
       session.not_flipped(std::move(next), mark.status());
       return now(false, true);
@@ -111,7 +114,8 @@ struct Receiver::Impl {
     if (serving && serving->slot.epoch != next.slot.epoch) seen.clear();
     // Tensors that only this map still holds belong to a slot that is gone.
     std::erase_if(seen, [](const auto& slot) { return slot.second.use_count() == 1; });
-    seen.insert_or_assign(next.slot, next.weights);
+    // The version was taken: it is neither lost nor given back if memory runs out here.
+    static_cast<void>(until_done([&] { seen.insert_or_assign(next.slot, next.weights); }));
     std::optional<LocalVersion> before = std::exchange(serving, std::move(next));
     set_loading(ack == AckWhen::kLoaded && (!again || elsewhere));
     session.flipped(*serving, std::move(before), *std::move(mark), seconds_between(start, Clock::now()),
@@ -125,9 +129,11 @@ struct Receiver::Impl {
   // Makes the copy at a flip. Returns false if the tensors are torn.
   bool copy(const LocalVersion& next) {
     Copier& copier = *session.copier();
-    const absl::Status copied =
-        copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
-                    static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool(), Deadline(flip_timeout));
+    const absl::Status copied = caught([&] {
+      return copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
+                         static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool(),
+                         Deadline(flip_timeout));
+    });
     if (copied.ok()) return true;
     serving.reset();
     session.torn(next, copied);

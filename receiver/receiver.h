@@ -6,7 +6,9 @@
 // must not use the object; this process's leases last as long as the child lives, since the child may still read.
 // Destruction ends the leases: use no view after it. It first waits, for at most the endpoint's flip_timeout, until the
 // engine's stream has done the work queued on it. Memory that the stream may still read after that time stays mapped
-// and leased until the process ends.
+// and leased until the process ends. If memory runs out, a call returns RESOURCE_EXHAUSTED or throws std::bad_alloc,
+// and the object stays usable; a flip that has begun waits for memory instead. The receiver's own threads then end the
+// connection at most; it greets again, and goes on serving.
 #pragma once
 
 #include <memory>

@@ -1,10 +1,9 @@
 #include <bascule/receiver/scheme_channel.h>
 
-#include <boost/asio/post.hpp>
-
 #include <mutex>
 
 #include <bascule/transport/device.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0 {
@@ -17,8 +16,8 @@ class SchemeChannel::Line final : public SenderLine, public std::enable_shared_f
   void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
     const std::lock_guard lock(mutex_);
     if (channel_ == nullptr) return;
-    boost::asio::post(channel_->io_, [self = shared_from_this(), message = Transport{std::move(bytes)},
-                                      descriptors = std::move(descriptors)] {
+    post_surely(channel_->io_, [self = shared_from_this(), message = Transport{std::move(bytes)},
+                                descriptors = std::move(descriptors)] {
       if (self->channel_ != nullptr) self->channel_->handlers_.say(message, numbers_of(descriptors));
     });
   }
@@ -86,8 +85,8 @@ void SchemeChannel::receive(const Publication& publication, std::string bytes, D
     thread_->submit(own_thread_of_devices);
     thread_->submit([this, reception, publication, bytes, deadline, line = line_] {
       if (line->is_cut()) return;  // its connection was lost before its turn
-      absl::Status received = reception->receive(publication, bytes, deadline);
-      boost::asio::post(io_, [this, line, version = publication.version, received = std::move(received)] {
+      absl::Status received = caught([&] { return reception->receive(publication, bytes, deadline); });
+      post_surely(io_, [this, line, version = publication.version, received = std::move(received)] {
         if (line == line_) handlers_.received(version, received);  // else its connection was lost
       });
     });

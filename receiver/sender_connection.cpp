@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -19,14 +20,14 @@ SenderConnection::SenderConnection(boost::asio::io_context& io, const ReceiverOp
       heartbeat_timer_(io) {}
 
 void SenderConnection::start() {
-  search();
   on_heartbeat();
+  search();
 }
 
-void SenderConnection::send(const Message& message, const std::vector<int>& descriptors) {
+void SenderConnection::send(const Message& message, const std::vector<int>& descriptors) noexcept {
   if (!channel_) return;
   if (options_.trace && !std::holds_alternative<Heartbeat>(message))
-    options_.trace(cat("to sender: ", name_of(message)));
+    static_cast<void>(caught([&] { options_.trace(cat("to sender: ", name_of(message))); }));
   channel_->send(message, descriptors);
 }
 
@@ -37,12 +38,15 @@ void SenderConnection::search() {
   });
 }
 
-void SenderConnection::retry() {
+void SenderConnection::retry() noexcept {
   if (state_ == State::kEnded) return;
-  retry_timer_.expires_after(std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10))));
-  retry_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) search();
-  });
+  const auto pause = std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10)));
+  static_cast<void>(until_done([&] {
+    retry_timer_.expires_after(pause);
+    retry_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) search();
+    });
+  }));
 }
 
 void SenderConnection::greet(std::shared_ptr<Channel> channel) {
@@ -77,7 +81,7 @@ void SenderConnection::welcomed() {
   retry_timer_.cancel();
 }
 
-void SenderConnection::hang_up() {
+void SenderConnection::hang_up() noexcept {
   if (channel_) channel_->close();
   channel_.reset();
   if (state_ != State::kEnded) state_ = State::kSearching;
@@ -89,6 +93,19 @@ void SenderConnection::end() {
 }
 
 void SenderConnection::on_heartbeat() {
+  const absl::Status looked = caught([this] { look_after_sender(); });
+  static_cast<void>(until_done([this] {
+    heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
+    heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) on_heartbeat();
+    });
+  }));
+  if (looked.ok()) return;
+  hang_up();
+  handlers_.lost(looked);
+}
+
+void SenderConnection::look_after_sender() {
   handlers_.beat();
   if (channel_) {
     const auto is_silent = [this] { return Clock::now() - channel_->last_heard() > on_clock(endpoint_.suspect_after); };
@@ -101,10 +118,6 @@ void SenderConnection::on_heartbeat() {
     }
   }
   watch_endpoint();
-  heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
-  heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) on_heartbeat();
-  });
 }
 
 // If the folder is removed, this worker stays connected to a sender that it could not find again.

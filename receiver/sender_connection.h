@@ -51,10 +51,11 @@ class SenderConnection {
                    std::optional<Token> token, Handlers handlers);
 
   void start();
-  void send(const Message& message, const std::vector<int>& descriptors = {});  // does nothing without a connection
+  // Does nothing without a connection.
+  void send(const Message& message, const std::vector<int>& descriptors = {}) noexcept;
   void welcomed();
-  void hang_up();
-  void retry();  // searches again after a pause, which grows from 10 ms to half a second
+  void hang_up() noexcept;
+  void retry() noexcept;  // searches again after a pause, which grows from 10 ms to half a second
   void flipped() { tries_ = 0; }
   void end();  // searches no longer; a present connection stays until hang_up()
 
@@ -68,6 +69,7 @@ class SenderConnection {
   void greet(std::shared_ptr<Channel> channel);
   void wait_for_welcome(std::chrono::milliseconds pause);
   void on_heartbeat();
+  void look_after_sender();
   void watch_endpoint();
 
   const ReceiverOptions& options_;

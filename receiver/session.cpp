@@ -4,8 +4,9 @@
 
 #include <sys/random.h>
 
-#include <boost/asio/post.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -42,7 +43,7 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
   thread_ = std::thread([this] {  // last: if it throws, nothing has begun
     own_thread_of_devices();
     const auto work = asio::make_work_guard(io_);
-    io_.run();
+    run_surely(io_, [this](const absl::Status& why) { fail(why); });
   });
 }
 
@@ -59,7 +60,7 @@ void Session::start() {
   } else if (copier_) {
     if (const auto expected = copier_->expected()) expected_ = encode(*expected);
   }
-  asio::post(io_, [this] { connection_.start(); });
+  post_surely(io_, [this] { connection_.start(); });
   preparer_->start();
 }
 
@@ -70,7 +71,7 @@ Session::~Session() {
 bool Session::stop() {
   stopped_ = true;
   if (thread_.joinable()) {
-    asio::post(io_, [this] {
+    post_surely(io_, [this] {
       connection_.send(Bye{});
       connection_.hang_up();
       scheme_channel_.detach();
@@ -100,6 +101,7 @@ void Session::update(const std::function<void(ReceiverStatus&)>& change) {
 // ---- greeting, attached ----
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
+  leases_.make_room();   // an exception ends the connection, and nothing has changed
   if (leases_.lost()) {  // the sender was told; wait until it has received that
     if (std::holds_alternative<Refused>(message) || std::holds_alternative<Bye>(message)) detach();
     return;

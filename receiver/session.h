@@ -108,7 +108,8 @@ class Session {
   void on_message(Message message, std::vector<UniqueFd> descriptors);
   void on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors);
   void detach();  // drops versions that are not decided, keeps the others; retry() follows with the reason
-  void retry(const absl::Status& why, bool final_refusal = false);
+  void retry(const absl::Status& why, bool final_refusal = false) noexcept;
+  void fail(const absl::Status& why) noexcept;  // ends the connection; another attempt follows
   void refuse_sender(const absl::Status& why, bool final_refusal = false);  // sends the reason; another sender may come
   absl::Status check_newer(Epoch epoch, std::optional<Version> version) const;
   void on_endpoint_gone(const absl::Status& why);
@@ -151,8 +152,8 @@ class Session {
   void acknowledge();
   void wake_engine() const;  // commit() has work
   // Engine's thread: nothing is served any longer. The memory that `drop` returns is given back after `passed`.
-  void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
-               std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);
+  template <typename Drop>  // std::optional<LeaseTracker::Departing>(bool late)
+  void unserve(Version version, const absl::Status& why, Preparer::Passed passed, Drop drop);
   void log(std::string_view line) const;
   void warn(std::string_view line) const;
 

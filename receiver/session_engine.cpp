@@ -1,14 +1,11 @@
 // The engine's calls, and what its device may still do. The engine's thread calls; the I/O thread answers.
 #include <algorithm>
 
-#include <boost/asio/post.hpp>
-
 #include <bascule/receiver/session.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
-
-namespace asio = boost::asio;
 
 // What is written next is the slot that the engine leaves or, even before the first version, the other set of tensors.
 absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<LocalVersion>& before,
@@ -22,8 +19,8 @@ absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<L
 
 void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
                       double stall_seconds, AckWhen ack) {
-  asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
-                   at = Clock::now()]() mutable {
+  post_surely(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
+                    at = Clock::now()]() mutable {
     if (leases_.lost()) return;
     before.reset();  // not the last reference: it is held until it is given back
     connection_.flipped();
@@ -64,7 +61,7 @@ void Session::acknowledge() {
 }
 
 void Session::loaded() {
-  asio::post(io_, [this, at = Clock::now()] {
+  post_surely(io_, [this, at = Clock::now()] {
     if (leases_.lost() || !due_ack_) return;
     board_.update([](StatusBoard::Posted& posted) { posted.status.state = ReceiverState::kServing; });
     due_ack_->seconds = seconds_between(decided_at_, at);
@@ -72,6 +69,23 @@ void Session::loaded() {
     acknowledge();
     if (gate_.pending()) wake_engine();  // what came while it loaded waited for this
   });
+}
+
+template <typename Drop>
+void Session::unserve(Version version, const absl::Status& why, Preparer::Passed passed, Drop drop) {
+  post_surely(io_, [this, version] {
+    board_.update([version](StatusBoard::Posted& posted) {
+      posted.status.version = 0;
+      posted.ready = false;
+      if (posted.newest <= version) posted.newest = 0;  // else a newer one waits for the engine
+    });
+  });
+  if (is_sticky(why)) return lose(why);
+  post_surely(io_, [this, drop = std::move(drop), passed = std::move(passed)]() mutable {
+    std::optional<LeaseTracker::Departing> departing = drop(passed != nullptr);
+    give_back(std::move(departing), nullptr, std::move(passed));
+  });
+  poison(why);
 }
 
 // The loader may still read the slot, if its device does.
@@ -82,18 +96,19 @@ void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
     if (is_sticky(mark.status())) return lose(mark.status());
     if (mark.ok()) passed = [mark = *mark](Deadline deadline) { return mark->wait(deadline); };
   }
-  asio::post(io_, [this] {
+  post_surely(io_, [this] {
     due_ack_.reset();
     awake_.end();
     if (gate_.pending()) wake_engine();
   });
-  unserve(local.version, annotate(why, cat("load version ", local.version)), std::move(passed),
-          [this](bool late) { return leases_.not_loaded(late); });
+  absl::Status text = why;
+  static_cast<void>(caught([&] { text = annotate(why, cat("load version ", local.version)); }));
+  unserve(local.version, text, std::move(passed), [this](bool late) { return leases_.not_loaded(late); });
 }
 
 void Session::not_flipped(LocalVersion next, const absl::Status& why) {
   if (is_sticky(why)) return lose(annotate(why, "the engine's stream"));  // which gives nothing back
-  asio::post(io_, [this, next = std::move(next)]() mutable {
+  post_surely(io_, [this, next = std::move(next)]() mutable {
     give_back(leases_.not_flipped(std::move(next)));
     say_ready();
   });
@@ -109,29 +124,12 @@ void Session::torn(LocalVersion local, const absl::Status& why) {
           [this, local = std::move(local)](bool late) mutable { return leases_.torn(std::move(local), late); });
 }
 
-void Session::unserve(Version version, const absl::Status& why, Preparer::Passed passed,
-                      std::function<std::optional<LeaseTracker::Departing>(bool late)> drop) {
-  asio::post(io_, [this, version] {
-    board_.update([version](StatusBoard::Posted& posted) {
-      posted.status.version = 0;
-      posted.ready = false;
-      if (posted.newest <= version) posted.newest = 0;  // else a newer one waits for the engine
-    });
-  });
-  if (is_sticky(why)) return lose(why);
-  asio::post(io_, [this, drop = std::move(drop), passed = std::move(passed)]() mutable {
-    std::optional<LeaseTracker::Departing> departing = drop(passed != nullptr);
-    give_back(std::move(departing), nullptr, std::move(passed));
-  });
-  poison(why);
-}
-
 // At once on the engine's thread: no later commit() may take a version whose slot may be half written.
 void Session::give_up_writer(absl::Duration waited) {
   const std::string why = cat(
       "the sender neither published nor aborted the version for which commit() waited ", absl::FormatDuration(waited),
       " (twice timeout, and loan_timeout); the single copy may be half written, and the next version mends it");
-  asio::post(io_, [this, spoiled = gate_.spoil(), why]() mutable {
+  post_surely(io_, [this, spoiled = gate_.spoil(), why]() mutable {
     if (leases_.lost()) return;
     doubt(std::move(spoiled));
     if (LeaseTracker::Incoming* const incoming = leases_.incoming())
@@ -143,7 +141,7 @@ void Session::give_up_writer(absl::Duration waited) {
 
 void Session::passed_over(std::vector<LocalVersion> versions) {
   if (versions.empty()) return;
-  asio::post(io_, [this, versions = std::move(versions)]() mutable {
+  post_surely(io_, [this, versions = std::move(versions)]() mutable {
     for (LocalVersion& local : versions) give_back(leases_.passed_over(std::move(local)));
     say_ready();
   });
@@ -151,14 +149,16 @@ void Session::passed_over(std::vector<LocalVersion> versions) {
 
 void Session::poison(std::string why) {
   gate_.poison();
-  asio::post(io_, [this, why = std::move(why)] {
+  post_surely(io_, [this, why = std::move(why)] {
     if (leases_.lost()) return;
     update([&](ReceiverStatus& status) {
       status.state = ReceiverState::kPoisoned;
       status.error = failed_precondition(why);
     });
+    Poisoned poisoned;
+    static_cast<void>(until_done([&] { poisoned.why = why; }));
+    connection_.send(std::move(poisoned));
     warn(cat("poisoned: ", why));
-    connection_.send(Poisoned{.why = why});
   });
 }
 
@@ -168,7 +168,7 @@ void Session::poison(const absl::Status& why) { is_sticky(why) ? lose(why) : poi
 // continue at once. This worker does not reconnect: it could neither serve a version nor prepare one.
 void Session::lose(const absl::Status& why) {
   gate_.lose();
-  asio::post(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
+  post_surely(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
     if (leases_.lost()) return;
     connection_.end();
     board_.update([&](StatusBoard::Posted& posted) {
@@ -178,13 +178,15 @@ void Session::lose(const absl::Status& why) {
       posted.ready = false;
       posted.hopeless = true;
     });
-    warn(cat("poisoned for good: ", why));
     if (LeaseTracker::Incoming* const incoming = leases_.incoming()) incoming->single_copy = false;  // lose() let it go
     drop_incoming();
     leases_.lose();
     awake_.end();
-    connection_.send(Poisoned{.why = why, .final = true});
+    Poisoned poisoned{.why = "", .final = true};
+    static_cast<void>(until_done([&] { poisoned.why = why; }));
+    connection_.send(std::move(poisoned));
     if (!connection_.connected()) lease_ = UniqueFd();
+    warn(cat("poisoned for good: ", why));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -36,7 +37,7 @@ SenderConnection::Handlers Session::handlers() {
           },
       .lost =
           [this](const absl::Status& why) {
-            detach();
+            static_cast<void>(until_done([&] { detach(); }));
             retry(why);
           },
       .endpoint_gone = [this](const absl::Status& why) { on_endpoint_gone(why); },
@@ -80,7 +81,7 @@ void Session::detach() {
   leases_.hang_up();
 }
 
-void Session::retry(const absl::Status& why, bool final_refusal) {
+void Session::retry(const absl::Status& why, bool final_refusal) noexcept {
   if (leases_.lost()) return;
   board_.update([&](StatusBoard::Posted& posted) {
     posted.status.attached = posted.greeted = false;
@@ -89,6 +90,13 @@ void Session::retry(const absl::Status& why, bool final_refusal) {
     posted.hopeless = final_refusal;
   });
   connection_.retry();
+}
+
+// An exception has left a handler of the I/O thread, and its work for this connection is lost.
+void Session::fail(const absl::Status& why) noexcept {
+  static_cast<void>(until_done([&] { detach(); }));
+  warn(message_of(why));
+  retry(why);
 }
 
 void Session::refuse_sender(const absl::Status& why, bool final_refusal) {

@@ -1,14 +1,11 @@
 // What happens to a version between its prepare and the flip to the next one. I/O thread.
 #include <algorithm>
 
-#include <boost/asio/post.hpp>
-
 #include <bascule/receiver/session.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
-
-namespace asio = boost::asio;
 
 void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (const absl::Status newer = check_newer(prepare.slot.epoch, prepare.version); !newer.ok())
@@ -43,7 +40,7 @@ void Session::ask_to_yield() {
       incoming.yielded = incoming.ready = true;
       connection_.send(Ready{.version = incoming.publication.version});
     };
-    if (device == kHost) return asio::post(io_, yielded);
+    if (device == kHost) return post_surely(io_, yielded);
     // An engine on a device has yielded once its stream has done all queued reads.
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = marks_.here(device);
     if (!mark.ok()) return poison(mark.status());
@@ -115,7 +112,8 @@ void Session::prepare_incoming() {
 void Session::on_prepared(const absl::Status& status) {
   LeaseTracker::Incoming& incoming = *leases_.incoming();
   const Version version = incoming.publication.version;
-  if (is_sticky(status)) return lose(status);  // and not `failed`, which would abort the version for all
+  if (is_sticky(status)) return lose(status);          // and not `failed`, which would abort the version for all
+  if (status == out_of_memory()) return fail(status);  // the same; there may be memory when the version comes again
   if (!status.ok()) {
     preparation_->failed = true;
     ++failures_;
@@ -138,7 +136,7 @@ void Session::on_prepared(const absl::Status& status) {
 void Session::offer(LocalVersion local) {
   local.decided_at = Clock::now();
   give_back(leases_.offer(local, gate_.withdraw(local.version)));  // it may be given a version that it has
-  gate_.offer(std::move(local));
+  static_cast<void>(until_done([&] { gate_.offer(local); }));
 }
 
 void Session::on_decided(Version version) {

@@ -4,14 +4,6 @@
 
 namespace bascule::inline v0 {
 
-void StatusBoard::update(const std::function<void(Posted&)>& change) {
-  {
-    const std::lock_guard lock(mutex_);
-    change(posted_);
-  }
-  changed_.notify_all();
-}
-
 ReceiverStatus StatusBoard::status() const {
   const std::lock_guard lock(mutex_);
   return posted_.status;

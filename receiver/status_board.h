@@ -2,12 +2,12 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include <bascule/receiver/receiver_status.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/deadline.h>
 
 namespace bascule::inline v0 {
@@ -22,7 +22,15 @@ class StatusBoard {
     bool hopeless = false;  // the last refusal is final
   };
 
-  void update(const std::function<void(Posted&)>& change);
+  // `change` gives the same result if it is called twice: if memory runs out, it is called again.
+  template <typename Change>
+  void update(const Change& change) noexcept {
+    static_cast<void>(until_done([&] {
+      const std::lock_guard lock(mutex_);
+      change(posted_);
+    }));
+    changed_.notify_all();
+  }
   ReceiverStatus status() const;
   // Blocks until version `least` or a newer one can be served. Returns FAILED_PRECONDITION if `hopeless`. `worker` and
   // `place` are for error texts.

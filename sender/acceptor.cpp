@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/peer.h>
@@ -148,27 +149,41 @@ void Acceptor::close() {
 }
 
 void Acceptor::accept_next() {
-  acceptor_.async_wait(Listener::wait_read, [this](boost::system::error_code error) {
-    if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
-    Protocol::socket socket(io_);
-    if (!error) accept_unshared(acceptor_, protocol_, socket, error);
-    if (!error) {
-      pausing_ = false;
-      receive(std::move(socket));
-      return accept_next();
-    }
-    if (error == asio::error::connection_aborted || error == asio::error::would_block ||
-        error == asio::error::interrupted)
-      return accept_next();
-    // Usually this process is out of descriptors. The connection stays in the queue: retrying at once would spin.
-    if (!std::exchange(pausing_, true))
-      on_refused_(annotate(errno_status(error.value(), "accept"), "cannot accept a connection; still trying"));
+  static_cast<void>(until_done([this] {
+    acceptor_.async_wait(Listener::wait_read, [this](const boost::system::error_code& error) {
+      if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+      const absl::Status accepted = caught([&] { return accept(error); });
+      accepted.ok() ? accept_next() : pause(accepted);
+    });
+  }));
+}
+
+absl::Status Acceptor::accept(boost::system::error_code error) {
+  Protocol::socket socket(io_);
+  if (!error) accept_unshared(acceptor_, protocol_, socket, error);
+  if (error == asio::error::connection_aborted || error == asio::error::would_block ||
+      error == asio::error::interrupted)
+    return absl::OkStatus();
+  if (error) return errno_status(error.value(), "accept");
+  pausing_ = false;
+  const std::uint64_t number = next_number_;
+  absl::Status received = caught([&] { receive(std::move(socket)); });
+  if (!received.ok()) drop(number);
+  return received;
+}
+
+// Usually this process is out of descriptors or memory. The connection stays in the queue: retrying at once would spin.
+void Acceptor::pause(const absl::Status& why) {
+  static_cast<void>(caught([&] {
+    if (!std::exchange(pausing_, true)) on_refused_(annotate(why, "cannot accept a connection; still trying"));
     if (!newcomers_.empty()) make_room();
+  }));
+  static_cast<void>(until_done([this] {
     pause_.expires_after(kPause);
     pause_.async_wait([this](const boost::system::error_code& cancelled) {
       if (!cancelled) accept_next();
     });
-  });
+  }));
 }
 
 void Acceptor::receive(Protocol::socket socket) {
@@ -210,9 +225,12 @@ void Acceptor::limit(std::uint64_t number) {
   deadline.expires_after(on_clock(endpoint_.suspect_after));
   deadline.async_wait([this, number](const boost::system::error_code& cancelled) {
     if (cancelled || !newcomers_.contains(number)) return;
-    if (!has_come(number))
-      return refuse(number, unavailable("sent no hello within ", absl::FormatDuration(endpoint_.suspect_after)));
-    if (newcomers_.contains(number)) limit(number);
+    const absl::Status judged = caught([&] {
+      if (!has_come(number))
+        return refuse(number, unavailable("sent no hello within ", absl::FormatDuration(endpoint_.suspect_after)));
+      if (newcomers_.contains(number)) limit(number);
+    });
+    if (!judged.ok()) drop(number);
   });
 }
 
@@ -244,7 +262,9 @@ void Acceptor::hear(std::uint64_t number) {
       [this, number](Message message, const std::vector<UniqueFd>& descriptors) {
         on_message(number, std::move(message), !descriptors.empty());
       },
-      [this, number](const absl::Status& why) { forget(number, why); });
+      [this, number](const absl::Status& why) {
+        if (!caught([&] { forget(number, why); }).ok()) drop(number);
+      });
 }
 
 void Acceptor::on_message(std::uint64_t number, Message message, bool with_descriptors) {
@@ -276,12 +296,18 @@ void Acceptor::refuse(std::uint64_t number, const absl::Status& why) {
 void Acceptor::forget(std::uint64_t number, const absl::Status& why) {
   const auto found = newcomers_.find(number);
   if (found == newcomers_.end()) return;
-  const std::string from = found->second.from.empty() ? "a connection" : cat("a connection from ", found->second.from);
+  const std::string from = found->second.from;
   const bool answered = found->second.answered;
+  drop(number);
+  if (!answered) on_refused_(annotate(why, from.empty() ? "a connection" : cat("a connection from ", from)));
+}
+
+void Acceptor::drop(std::uint64_t number) noexcept {
+  const auto found = newcomers_.find(number);
+  if (found == newcomers_.end()) return;
   if (found->second.handshake) found->second.handshake->close();
   if (found->second.channel) found->second.channel->close();
   newcomers_.erase(found);
-  if (!answered) on_refused_(annotate(why, from));
 }
 
 }  // namespace bascule::inline v0

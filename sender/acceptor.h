@@ -74,6 +74,8 @@ class Acceptor {
   absl::Status listen_at(const Protocol::endpoint& address);
   void stop_listening();
   void accept_next();
+  absl::Status accept(boost::system::error_code error);  // if there is a connection; an error: try again later
+  void pause(const absl::Status& why);
   void receive(Protocol::socket socket);
   void make_room();
   void shake_hands(std::uint64_t number, Protocol::socket socket);
@@ -83,6 +85,7 @@ class Acceptor {
   void on_message(std::uint64_t number, Message message, bool with_descriptors);
   void refuse(std::uint64_t number, const absl::Status& why);  // a trusted peer is told why
   void forget(std::uint64_t number, const absl::Status& why);
+  void drop(std::uint64_t number) noexcept;  // without a reason, or a line in the log
 
   boost::asio::io_context& io_;
   const Endpoint& endpoint_;

@@ -3,18 +3,15 @@
 
 #include <unistd.h>
 
-#include <boost/asio/post.hpp>
-
 #include <algorithm>
 
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/kept_slots.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
-
-namespace asio = boost::asio;
 
 namespace {
 
@@ -30,9 +27,9 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       beside_(endpoint.beside()),
       transport_(transport),
       moves_(transport.delivery()),
-      log_(std::move(options.log)),
-      warn_(std::move(options.warn)),
-      trace_(std::move(options.trace)),
+      log_(unfailing(std::move(options.log))),
+      warn_(unfailing(std::move(options.warn))),
+      trace_(unfailing(std::move(options.trace))),
       interrupted_(std::move(options.interrupted)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
@@ -54,7 +51,9 @@ std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::o
       io_, endpoint, lock_.folder(), std::move(token),
       [this, kind](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello), kind); },
       [this, kind](Channel& channel) { describe(channel, kind); },
-      [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });
+      [this](const absl::Status& why) {
+        report(caught([&] { handle(event::ConnectionRefused{std::string(message_of(why))}); }));
+      });
 }
 
 FleetRules Coordinator::rules(std::string compatibility_key, ExpectedWorkers expected) const {
@@ -88,14 +87,14 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& 
   made->beat();
   made->thread_ = std::thread([coordinator = made.get()] {
     own_thread_of_devices();
-    coordinator->io_.run();
+    run_surely(coordinator->io_, [coordinator](const absl::Status& why) { coordinator->report(why); });
   });
   return made;
 }
 
 Coordinator::~Coordinator() {
   if (!thread_.joinable()) return;  // never started
-  asio::post(io_, [this] {
+  post_surely(io_, [this] {
     for (const auto& [id, connection] : connections_) {
       connection.channel->send(Bye{});
       connection.channel->close();
@@ -116,16 +115,28 @@ Coordinator::~Coordinator() {
 
 // Actions are carried out in the order in which the fleet requested them. If one is answered at once, this function is
 // called recursively: the fleet handles that event now, and the resulting actions are queued after the others.
-void Coordinator::handle(Event event) {
-  for (Action& action : fleet_.on(std::move(event), Clock::now())) actions_.push_back(std::move(action));
+//
+// No action is lost if memory runs out: each carry_out() either changes nothing before it has its memory, or does the
+// same when it is called again.
+void Coordinator::handle(Event event) noexcept {
+  std::vector<Action> actions = fleet_.on(std::move(event), Clock::now());
+  std::size_t taken = 0;
+  static_cast<void>(until_done([&] {
+    for (; taken < actions.size(); ++taken) actions_.push_back(std::move(actions[taken]));
+  }));
   show();
   if (std::exchange(carrying_out_, true)) return;
   while (!actions_.empty()) {
     Action action = std::move(actions_.front());
     actions_.pop_front();
-    std::visit([this](auto& each) { carry_out(each); }, action);
+    report(until_done([&] { std::visit([this](auto& each) { carry_out(each); }, action); }));
   }
   carrying_out_ = false;
+}
+
+// A defect in this library or the scheme, or the user's log or trace threw. None of them ends the user's process.
+void Coordinator::report(const absl::Status& why) noexcept {
+  if (!why.ok() && warn_) static_cast<void>(caught([&] { warn_(cat("the sender's thread: ", message_of(why))); }));
 }
 
 // Runs before a refused worker is told, so that the public thread no longer counts that worker.
@@ -146,14 +157,21 @@ void Coordinator::show() {
 
 void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, ConnectionKind kind) {
   const WorkerId id = next_worker_++;
-  connections_[id] = {.channel = channel, .name = hello.worker, .kind = kind};
-  channel->start(
-      [this, id](Message message, std::vector<UniqueFd> descriptors) {
-        hear(id, std::move(message), std::move(descriptors));
-      },
-      [this, id](const absl::Status& why) {
-        handle(event::HungUp{id, why});
-      });
+  const absl::Status arrived = caught([&] {
+    connections_[id] = {.channel = channel, .name = hello.worker, .kind = kind};
+    channel->start(
+        [this, id](Message message, std::vector<UniqueFd> descriptors) {
+          hear(id, std::move(message), std::move(descriptors));
+        },
+        [this, id](const absl::Status& why) {
+          handle(event::HungUp{id, why});
+        });
+  });
+  if (!arrived.ok()) {
+    connections_.erase(id);
+    channel->close();
+    return report(arrived);
+  }
   handle(event::Greeted{id, std::move(hello), kind});
 }
 
@@ -182,6 +200,16 @@ Coordinator::Connection* Coordinator::find(WorkerId id) {
 // Once per heartbeat: shows that this sender lives, and gives up workers that have fallen silent. This thread may have
 // stood still, so it reads the messages in their sockets before it judges them.
 void Coordinator::beat() {
+  report(caught([this] { send_heartbeats(); }));
+  report(until_done([this] {
+    heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
+    heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) beat();
+    });
+  }));
+}
+
+void Coordinator::send_heartbeats() {
   const auto is_silent = [this](const Connection& connection) {
     return Clock::now() - connection.channel->last_heard() > on_clock(endpoint_.suspect_after);
   };
@@ -198,10 +226,6 @@ void Coordinator::beat() {
       handle(event::HungUp{id, unavailable("fell silent for ", absl::FormatDuration(endpoint_.suspect_after))});
   look_for_orphans();
   watch_endpoint();
-  heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
-  heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) beat();
-  });
 }
 
 // Workers whose process has ended, though a child that it forked still has the worker's lease.
@@ -219,13 +243,15 @@ void Coordinator::look_for_orphans() {
 // member.
 void Coordinator::watch_endpoint() {
   if (watching_ || !fleet_.missing().empty()) return;
-  watching_ = true;
   storage_->submit([this] {
-    asio::post(io_, [this, missing = watch_.missing()] {
+    std::optional<std::string> missing;
+    static_cast<void>(caught([&] { missing = watch_.missing(); }));  // else the next look finds it
+    post_surely(io_, [this, missing = std::move(missing)]() mutable {
       watching_ = false;
-      if (missing) handle(event::EndpointMissing{*missing});
+      if (missing) handle(event::EndpointMissing{*std::move(missing)});
     });
   });
+  watching_ = true;
 }
 
 // Answers a status query. On a Unix socket the answer includes an offer, made for a worker id that is removed at once.
@@ -248,11 +274,11 @@ void Coordinator::describe(Channel& channel, ConnectionKind kind) {
     const WorkerId id = next_worker_++;
     const std::vector<OfferedSlot> offered = fleet_.slot_allocator().offered();
     if (absl::StatusOr<Offer> offer = offer_of(id, kind, offered); offer.ok()) {
+      transport_.remove(id);
       status.offer = std::move(offer->bytes);
       for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);
       descriptors = std::move(offer->descriptors);
       descriptors.push_back(control_page_);
-      transport_.remove(id);
     }
   }
   channel.send(status, descriptors);

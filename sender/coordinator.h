@@ -72,9 +72,9 @@ class Coordinator : private WorkerLine {
   absl::StatusOr<Grant> take(std::vector<std::string> workers, const Limit& limit);
   // Call it if the granted slot cannot be written after all. Returns a new one in its place.
   Grant replace(const Grant& grant);
-  void give_back(const Grant& grant);  // call it instead of announce()
+  void give_back(const Grant& grant) noexcept;  // call it instead of announce()
   // Tells the workers that writing begins. `memory` is given if the slot is new.
-  void announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit);
+  void announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit) noexcept;
   // Single copy: blocks until every reader has yielded. After an error the trainer must not write.
   absl::Status wait_yielded(Version version, Deadline deadline);
   // Single copy: call it when the trainer gives the loan back, to be published or dropped. Returns DEADLINE_EXCEEDED if
@@ -82,9 +82,9 @@ class Coordinator : private WorkerLine {
   absl::Status end_loan(Version version);
   // Call it when the slot is written; delivery, preparation, the decision and commits follow. `limit` is for workers
   // that are not ready yet.
-  void seal(Version version, std::optional<Digest> digest, const Limit& limit);
+  void seal(Version version, std::optional<Digest> digest, const Limit& limit) noexcept;
   // Call it instead of seal(). `torn` means that a single copy is half written.
-  void abandon(Version version, absl::Status why, bool torn = false);
+  void abandon(Version version, absl::Status why, bool torn = false) noexcept;
   // Returns the report of an announced version, or nullopt if it has not settled by the deadline or the wait was
   // interrupted; it then stays pending. For the first `awake` of the wait, the thread does not sleep.
   std::optional<absl::StatusOr<SendReport>> wait_settled(Version version, Deadline deadline, absl::Duration awake);
@@ -110,11 +110,9 @@ class Coordinator : private WorkerLine {
   enum class Waited { kUntilItWas, kUntilDeadline, kUntilInterrupted };
   template <typename Predicate>
   Waited wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is);
-  template <typename Work>
-  void post(Work work);  // to the I/O thread
-  void post_event(Event event);
+  void post_event(Event event) noexcept;
   template <typename Question>
-  auto ask(Question question);  // asks the I/O thread, and waits for the answer
+  auto ask(Question question);  // asks the I/O thread, and waits for the answer; it may ask again if memory is short
 
   // The scheme, from any thread
   void deliver(WorkerId worker, Version version, std::string bytes) override;
@@ -129,9 +127,11 @@ class Coordinator : private WorkerLine {
   void hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors);
   void describe(Channel& channel, ConnectionKind kind);
   void beat();
+  void send_heartbeats();
   void watch_endpoint();
   void look_for_orphans();
-  void handle(Event event);
+  void handle(Event event) noexcept;
+  void report(const absl::Status& why) noexcept;
   void show();  // copies changes of the fleet's state to shared_
   Connection* find(WorkerId id);
 
@@ -159,7 +159,9 @@ class Coordinator : private WorkerLine {
   absl::Status admit(action::Admit& admit);
   absl::StatusOr<Offer> offer_of(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots);
   absl::Status offer(action::Offer& offer);
-  void trace_to(const Connection& connection, const Message& message) const;
+  void trace_to(const Connection& connection, const Message& message) const noexcept;
+  template <typename Work>
+  void post_for(WorkerId worker, Work work);  // if `work` fails, the worker is given up
 
   const Endpoint endpoint_;
   const std::optional<Endpoint> beside_;  // listen=, if given

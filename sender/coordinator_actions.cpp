@@ -1,25 +1,22 @@
 // The I/O thread: carries out actions.
 #include <fcntl.h>
 
-#include <boost/asio/post.hpp>
-
 #include <algorithm>
 #include <utility>
 
 #include <bascule/sender/coordinator.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/posix/peer.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 
-namespace asio = boost::asio;
-
 // ---- to workers ----
 
-void Coordinator::trace_to(const Connection& connection, const Message& message) const {
-  if (trace_) trace_(cat("to ", connection.name, ": ", name_of(message)));
+void Coordinator::trace_to(const Connection& connection, const Message& message) const noexcept {
+  if (trace_) static_cast<void>(caught([&] { trace_(cat("to ", connection.name, ": ", name_of(message))); }));
 }
 
 void Coordinator::carry_out(action::Say& say) {
@@ -33,7 +30,7 @@ void Coordinator::carry_out(action::Say& say) {
 }
 
 void Coordinator::carry_out(action::Admit& admit) {
-  handle(event::Admitted{.id = admit.id, .status = this->admit(admit)});
+  handle(event::Admitted{.id = admit.id, .status = caught([&] { return this->admit(admit); })});
 }
 
 // Returns a scheme's offer in a form that a message can carry.
@@ -72,7 +69,7 @@ absl::Status Coordinator::admit(action::Admit& admit) {
 }
 
 void Coordinator::carry_out(action::Offer& offer) {
-  handle(event::Offered{.id = offer.id, .status = this->offer(offer)});
+  handle(event::Offered{.id = offer.id, .status = caught([&] { return this->offer(offer); })});
 }
 
 absl::Status Coordinator::offer(action::Offer& offered) {
@@ -89,13 +86,13 @@ absl::Status Coordinator::offer(action::Offer& offered) {
 void Coordinator::carry_out(action::Close& close) {
   const auto found = connections_.find(close.id);
   if (found == connections_.end()) return;
+  const Message refused = Refused{.why = std::string(message_of(close.why)), .final = close.final};
   const Connection connection = std::move(found->second);
   connections_.erase(found);
-  const Refused refused{.why = std::string(message_of(close.why)), .final = close.final};
   trace_to(connection, refused);
   connection.channel->send(refused);
   connection.channel->close();
-  if (connection.admitted) transport_.remove(close.id);
+  if (connection.admitted) report(until_done([&] { transport_.remove(close.id); }));
 }
 
 void Coordinator::carry_out(action::CloseLeases& leases) { pipes_.close(leases.holder); }
@@ -109,21 +106,31 @@ void Coordinator::carry_out(action::ReadQueued& read) {
 // ---- the scheme ----
 
 void Coordinator::carry_out(action::Deliver& deliver) {
-  moves_->deliver(
-      {.number = deliver.ticket,
-       .publication = deliver.publication,
-       .workers = std::move(deliver.to),
-       .memory = deliver.slot.memory,
-       .bytes_done = deliver.slot.bytes_done},
-      [this, ticket = deliver.ticket](absl::Status status) {
-        asio::post(io_, [this, ticket, status = std::move(status)] { handle(event::Delivered{ticket, status}); });
-      });
+  const absl::Status begun = caught([&] {
+    moves_->deliver(
+        {.number = deliver.ticket,
+         .publication = deliver.publication,
+         .workers = std::move(deliver.to),
+         .memory = deliver.slot.memory,
+         .bytes_done = deliver.slot.bytes_done},
+        [this, ticket = deliver.ticket](absl::Status status) {
+          post_surely(io_, [this, ticket, status = std::move(status)] { handle(event::Delivered{ticket, status}); });
+        });
+  });
+  if (!begun.ok()) handle(event::Delivered{deliver.ticket, begun});
 }
 
 void Coordinator::carry_out(action::StopDelivery& stopped) { moves_->stop(stopped.ticket); }
 
+template <typename Work>
+void Coordinator::post_for(WorkerId worker, Work work) {
+  post_surely(io_, [this, worker, work = std::move(work)] {
+    if (absl::Status done = caught(work); !done.ok()) handle(event::HungUp{worker, std::move(done)});
+  });
+}
+
 void Coordinator::deliver(WorkerId worker, Version version, std::string bytes) {
-  asio::post(io_, [this, worker, message = Deliver{.version = version, .bytes = std::move(bytes)}] {
+  post_for(worker, [this, worker, message = Message(Deliver{.version = version, .bytes = std::move(bytes)})] {
     const Connection* const connection = find(worker);
     if (connection == nullptr) return;
     trace_to(*connection, message);
@@ -132,41 +139,46 @@ void Coordinator::deliver(WorkerId worker, Version version, std::string bytes) {
 }
 
 void Coordinator::say(WorkerId worker, std::string bytes, std::vector<ProcessFd> descriptors) {
-  asio::post(io_, [this, worker, message = Transport{std::move(bytes)}, descriptors = std::move(descriptors)] {
-    const Connection* const connection = find(worker);
-    if (connection == nullptr) return;
-    trace_to(*connection, message);
-    connection->channel->send(message, numbers_of(descriptors));
-  });
+  post_for(worker,
+           [this, worker, message = Message(Transport{std::move(bytes)}), descriptors = std::move(descriptors)] {
+             const Connection* const connection = find(worker);
+             if (connection == nullptr) return;
+             trace_to(*connection, message);
+             connection->channel->send(message, numbers_of(descriptors));
+           });
 }
 
 void Coordinator::give_up(WorkerId worker, absl::Status why) {
-  asio::post(io_, [this, worker, why = std::move(why)] { handle(event::GivenUp{worker, why}); });
+  post_surely(io_, [this, worker, why = std::move(why)] { handle(event::GivenUp{worker, why}); });
 }
 
 void Coordinator::log(std::string line) {
-  asio::post(io_, [this, line = std::move(line)] {
+  post_surely(io_, [this, line = std::move(line)] {
     if (warn_) warn_(line);
   });
 }
 
-void Coordinator::post(std::function<void()> work) { asio::post(io_, std::move(work)); }
+void Coordinator::post(std::function<void()> work) { post_surely(io_, std::move(work)); }
 
 // ---- the scheme, on the storage thread ----
 
 void Coordinator::carry_out(action::Publish& publish) {
   storage_->submit([this, &kept = *transport_.kept_slots(), publish] {
-    absl::Status status = kept.publish(publish.publication);
-    asio::post(io_, [this, ticket = publish.ticket, status = std::move(status), warnings = kept.take_warnings()] {
-      handle(event::Published{ticket, status, warnings});
-    });
+    absl::Status status = caught([&] { return kept.publish(publish.publication); });
+    std::vector<std::string> warnings;
+    static_cast<void>(caught([&] { warnings = kept.take_warnings(); }));
+    post_surely(io_,
+                [this, ticket = publish.ticket, status = std::move(status), warnings = std::move(warnings)]() mutable {
+                  handle(event::Published{ticket, std::move(status), std::move(warnings)});
+                });
   });
 }
 
 void Coordinator::carry_out(action::Persist& persist) {
   storage_->submit([this, &kept = *transport_.kept_slots(), persist,
                     deadline = Deadline(endpoint_.timeout + endpoint_.flip_timeout)] {
-    asio::post(io_, [this, ticket = persist.ticket, status = kept.persist(persist.publication, deadline)] {
+    absl::Status status = caught([&] { return kept.persist(persist.publication, deadline); });
+    post_surely(io_, [this, ticket = persist.ticket, status = std::move(status)] {
       handle(event::Persisted{ticket, status});
     });
   });

@@ -1,12 +1,11 @@
 // The public thread's calls.
-#include <boost/asio/post.hpp>
-
 #include <algorithm>
-#include <future>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include <bascule/sender/coordinator.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -20,20 +19,24 @@ absl::Status interrupted_while(std::string_view what) {
 
 }  // namespace
 
-template <typename Work>
-void Coordinator::post(Work work) {
-  boost::asio::post(io_, std::move(work));
-}
-
-void Coordinator::post_event(Event event) {
-  post([this, event = std::move(event)]() mutable { handle(std::move(event)); });
+void Coordinator::post_event(Event event) noexcept {
+  post_surely(io_, [this, event = std::move(event)]() mutable { handle(std::move(event)); });
 }
 
 template <typename Question>
 auto Coordinator::ask(Question question) {
-  std::promise<decltype(question())> answer;
-  post([&] { answer.set_value(question()); });
-  return answer.get_future().get();
+  std::optional<decltype(question())> answer;
+  absl::Status answered = absl::UnknownError("no answer yet");
+  post_surely(io_, [&] {
+    const absl::Status done = until_done([&] { answer.emplace(question()); });
+    const std::lock_guard lock(mutex_);  // still while it notifies: afterwards the caller may be gone
+    answered = done;
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !absl::IsUnknown(answered); });
+  if (!answer) throw std::runtime_error(std::string(message_of(answered)));
+  return *std::move(answer);
 }
 
 // Waits under `lock` until `is` returns true or the deadline passes; checks now and then whether the user interrupts.
@@ -61,7 +64,7 @@ std::vector<std::vector<std::string>> Coordinator::fused_requests() {
 }
 
 void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page) {
-  post([this, control_page] { control_page_ = control_page; });
+  post_surely(io_, [this, control_page] { control_page_ = control_page; });
   post_event(event::SlotsOpened{std::move(slots), std::move(layout), std::move(encoded)});
 }
 
@@ -103,13 +106,13 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
     }
     shared_.granted.reset();
   }
-  post([this, workers = std::move(workers)]() mutable {
+  post_surely(io_, [this, workers = std::move(workers)]() mutable {
     {
       const std::lock_guard lock(mutex_);
       shared_.ahead.reset();  // the fleet grants it
     }
     handle(event::TakeWanted{std::move(workers)});
-    look_for_orphans();  // a worker may have died just now, and its lease is in the way
+    report(caught([this] { look_for_orphans(); }));  // a worker may have died just now, and its lease is in the way
   });
   BASCULE_ASSIGN(Grant grant, wait_granted(limit));
   BASCULE_TRY(number(grant));
@@ -131,12 +134,15 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(const Limit& limit)
     }
     const std::string readers = fleet_.readers();
     const std::optional<int> used = fleet_.slot_allocator().spares_used();
+    absl::Status why =
+        waited == Waited::kUntilInterrupted
+            ? interrupted_while("a slot")
+            : deadline_exceeded(
+                  "no slot could be written within ", limit.text(), ": still read by ", readers, "; stop or restart ",
+                  readers.find(',') == std::string::npos ? "it" : "them",
+                  used ? cat(", or allow more spare slots (spares=", *used + 1, "; ", *used, " in use)") : "");
     handle(event::TakeGivenUp{});
-    if (waited == Waited::kUntilInterrupted) return interrupted_while("a slot");
-    return deadline_exceeded(
-        "no slot could be written within ", limit.text(), ": still read by ", readers, "; stop or restart ",
-        readers.find(',') == std::string::npos ? "it" : "them",
-        used ? cat(", or allow more spare slots (spares=", *used + 1, "; ", *used, " in use)") : "");
+    return why;
   });
 }
 
@@ -147,11 +153,12 @@ absl::Status Coordinator::number(Grant& grant) {
     const std::lock_guard lock(mutex_);
     if (shared_.last_version < kLastVersion) grant.version = ++shared_.last_version;
   }
-  absl::Status recorded = grant.version != 0
-                              ? lock_.record(grant.version)
+  absl::Status recorded = caught([&] {
+    return grant.version != 0 ? lock_.record(grant.version)
                               : absl::OutOfRangeError(cat(
                                     "version numbers end at ", kLastVersion, ", which ", endpoint_.folder.string(),
                                     " or a worker reports as used; choose another endpoint, and restart its workers"));
+  });
   if (!recorded.ok()) give_back(grant);
   return recorded;
 }
@@ -164,12 +171,19 @@ Coordinator::Grant Coordinator::replace(const Grant& grant) {
   });
 }
 
-void Coordinator::give_back(const Grant& grant) { post_event(event::GivenBack{grant}); }
+// These are parts of a send that has begun. So they never fail, and the fleet always learns how the send goes on.
+void Coordinator::give_back(const Grant& grant) noexcept {
+  event::GivenBack back;
+  static_cast<void>(until_done([&] { back.grant = grant; }));
+  post_event(std::move(back));
+}
 
 // ---- one version ----
 
-void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit) {
-  post_event(event::Announced{grant, memory, limit});
+void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit) noexcept {
+  event::Announced announced{.grant = {}, .memory = std::move(memory), .limit = limit};
+  static_cast<void>(until_done([&] { announced.grant = grant; }));
+  post_event(std::move(announced));
 }
 
 absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
@@ -190,11 +204,11 @@ absl::Status Coordinator::end_loan(Version version) {
   return absl::OkStatus();
 }
 
-void Coordinator::seal(Version version, std::optional<Digest> digest, const Limit& limit) {
+void Coordinator::seal(Version version, std::optional<Digest> digest, const Limit& limit) noexcept {
   post_event(event::SlotSealed{version, digest, limit});
 }
 
-void Coordinator::abandon(Version version, absl::Status why, bool torn) {
+void Coordinator::abandon(Version version, absl::Status why, bool torn) noexcept {
   post_event(event::Abandoned{version, std::move(why), torn});
 }
 

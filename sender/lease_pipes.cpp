@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -19,9 +20,12 @@ absl::StatusOr<ProcessFd> LeasePipes::open(Holder holder, const ProcessMark& pro
   ProcessFd theirs =
       ProcessFd::make([&ends] { return ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0 ? ends[1] : -1; });
   if (!theirs) return errno_status(errno, "open a lease pipe");
-  const auto ours = std::make_shared<Descriptor>(io_, ends[0]);
-  held_[holder].pipes.push_back(ours);
-  held_[holder].process = process;
+  UniqueFd end(ends[0]);
+  const auto ours = std::make_shared<Descriptor>(io_);
+  ours->assign(end.release());
+  Held& kept = held_[holder];
+  kept.process = process;
+  kept.pipes.reserve(kept.pipes.size() + 1);
   // Nothing is ever written to it: readable means hung up.
   ours->async_wait(Descriptor::wait_read,
                    [this, holder, watched = std::weak_ptr(ours)](const boost::system::error_code& error) {
@@ -33,6 +37,7 @@ absl::StatusOr<ProcessFd> LeasePipes::open(Holder holder, const ProcessMark& pro
                      held_.erase(held);
                      on_gone_(holder);
                    });
+  kept.pipes.push_back(ours);
   return theirs;
 }
 

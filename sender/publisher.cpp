@@ -5,6 +5,7 @@
 
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/endpoint_lock.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
@@ -194,8 +195,10 @@ absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
 absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
   loaned_ = false;
   pending_ = Pending::kSend;
-  absl::Status stayed = single_copy() ? coordinator_->end_loan(publication.version) : absl::OkStatus();
-  if (single_copy() && stayed.ok()) stayed = registration_->check_moved();
+  const absl::Status stayed = caught([&] {
+    absl::Status in_time = single_copy() ? coordinator_->end_loan(publication.version) : absl::OkStatus();
+    return single_copy() && in_time.ok() ? registration_->check_moved() : in_time;
+  });
   if (!stayed.ok()) {
     sealed_version_ = publication.version;
     coordinator_->abandon(publication.version, stayed, /*torn=*/true);
@@ -203,15 +206,19 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
   }
   const Clock::time_point start = Clock::now();
   const Limit limit = Limit::timeout(endpoint_, start);
-  const absl::StatusOr<std::optional<Digest>> digest =
-      digest_of(publication.slot, endpoint_.digest != DigestMode::kOff, limit.deadline());
+  std::optional<Digest> digest;
+  const absl::Status digested = caught([&]() -> absl::Status {
+    auto made = digest_of(publication.slot, endpoint_.digest != DigestMode::kOff, limit.deadline());
+    BASCULE_TRY(annotate(made.status(), cat("publish version ", publication.version)));
+    digest = *made;
+    return absl::OkStatus();
+  });
   measured_.pack = seconds_between(start, Clock::now());
-  if (digest.ok()) {
-    seal(publication, *digest, limit);
+  if (digested.ok()) {
+    seal(publication, digest, limit);
   } else {
     sealed_version_ = publication.version;
-    coordinator_->abandon(publication.version, annotate(digest.status(), cat("publish version ", publication.version)),
-                          single_copy());
+    coordinator_->abandon(publication.version, digested, single_copy());
   }
   return settled();
 }
@@ -220,14 +227,17 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
 // again, even those that were let go meanwhile.
 void Publisher::take_back(const Publication& publication) {
   loaned_ = false;
-  if (single_copy()) coordinator_->end_loan(publication.version).IgnoreError();
   bool torn = single_copy();
-  if (torn && published_.digest) {
+  absl::Status why = out_of_memory();
+  static_cast<void>(caught([&] {
+    if (torn) coordinator_->end_loan(publication.version).IgnoreError();
+    why = absl::AbortedError("the loan was dropped");
+    if (!torn || !published_.digest) return;
     const auto digest = digest_of(publication.slot, true, Deadline(endpoint_.timeout));
     torn = !digest.ok() || *digest != published_.digest;
-  }
+  }));
   if (single_copy() && !torn) slots_->seal_again(publication.slot, published_.version, published_.digest);
-  coordinator_->abandon(publication.version, absl::AbortedError("the loan was dropped"), torn);
+  coordinator_->abandon(publication.version, std::move(why), torn);
 }
 
 }  // namespace bascule::inline v0

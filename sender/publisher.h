@@ -84,9 +84,9 @@ class Publisher {
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, const Limit& limit,
                                     bool packed);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
-  void seal(Publication publication, std::optional<Digest> digest, const Limit& limit);
+  void seal(Publication publication, std::optional<Digest> digest, const Limit& limit) noexcept;
   // Ends a pack: seals the result, or aborts the version.
-  void finish(Publication publication, Clock::time_point packing_since, const Limit& limit);
+  void finish(const Publication& publication, Clock::time_point packing_since, const Limit& limit) noexcept;
   void look_for_infinities(const Publication& publication);
   void finish_behind(const Publication& publication, Clock::time_point packing_since, const Limit& limit);
   bool sealed_by(Deadline deadline);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <bascule/sender/infinities.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
 
@@ -63,16 +64,21 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
   measured_ = {};
   to_all_ = workers.empty();
   BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, limit));
-  for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
   std::optional<OfferedSlot> made;
-  if (absl::Status begun = begin_writing(grant, made, limit.deadline()); !begun.ok()) {
+  // From here on an exception must not end the call: the fleet has to learn how the grant and its version end.
+  const absl::Status begun = caught([&] {
+    for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
+    return begin_writing(grant, made, limit.deadline());
+  });
+  if (!begun.ok()) {
     coordinator_->give_back(grant);
     return begun;
   }
   grant.in_pieces &= packed;
   coordinator_->announce(grant, made, limit);
   if (single_copy()) {
-    if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
+    const absl::Status yielded = caught([&] { return coordinator_->wait_yielded(grant.version, settles_by()); });
+    if (!yielded.ok()) {
       slots_->seal_again(grant.slot, published_.version, published_.digest);
       coordinator_->abandon(grant.version, yielded);
       return yielded;
@@ -84,15 +90,17 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
       .version = grant.version, .slot = grant.slot, .bytes = slots_->slot_bytes(), .digest = std::nullopt};
 }
 
-void Publisher::seal(Publication publication, std::optional<Digest> digest, const Limit& limit) {
+void Publisher::seal(Publication publication, std::optional<Digest> digest, const Limit& limit) noexcept {
   warnings_.clear();
-  if (digest && published_.digest == digest)
-    warnings_.push_back(cat("version ", publication.version, kSameBytes, published_.version,
-                            ": the weights did not change between the two sends"));
   sealed_version_ = publication.version;
   publication.digest = digest;
-  if (absl::Status sealed = slots_->seal(publication); !sealed.ok())
-    return coordinator_->abandon(publication.version, std::move(sealed));
+  absl::Status sealed = caught([&] {
+    if (digest && published_.digest == digest)
+      warnings_.push_back(cat("version ", publication.version, kSameBytes, published_.version,
+                              ": the weights did not change between the two sends"));
+    return slots_->seal(publication);
+  });
+  if (!sealed.ok()) return coordinator_->abandon(publication.version, std::move(sealed));
   coordinator_->seal(publication.version, digest, limit);
 }
 
@@ -117,10 +125,12 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   const Limit limit = leave_time();
   packing.in_pieces = in_pieces_;
   const Clock::time_point start = Clock::now();
-  if (absl::Status packed = packer_->pack(packing, slots_->memory(publication.slot),
-                                          endpoint_.digest != DigestMode::kOff, slots_->bytes_done(publication.slot));
-      !packed.ok()) {
-    packed = annotate(packed, cat("pack version ", publication.version));
+  const absl::Status packed = caught([&] {
+    return annotate(packer_->pack(packing, slots_->memory(publication.slot), endpoint_.digest != DigestMode::kOff,
+                                  slots_->bytes_done(publication.slot)),
+                    cat("pack version ", publication.version));
+  });
+  if (!packed.ok()) {
     sealed_version_ = publication.version;
     coordinator_->abandon(publication.version, packed);
     return packed;
@@ -134,18 +144,24 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   return absl::OkStatus();
 }
 
-void Publisher::finish(Publication publication, Clock::time_point packing_since, const Limit& limit) {
-  const absl::StatusOr<std::optional<Digest>> digest = packer_->finish(limit.deadline());
+void Publisher::finish(const Publication& publication, Clock::time_point packing_since, const Limit& limit) noexcept {
+  std::optional<Digest> digest;
+  const absl::Status packed = caught([&]() -> absl::Status {
+    absl::StatusOr<std::optional<Digest>> finished = packer_->finish(limit.deadline());
+    const std::string within = absl::IsDeadlineExceeded(finished.status()) ? cat(" within ", limit.text()) : "";
+    BASCULE_TRY(annotate(finished.status(), cat("pack version ", publication.version, within)));
+    digest = *finished;
+    return absl::OkStatus();
+  });
   measured_.pack = seconds_between(packing_since, Clock::now());
-  if (digest.ok()) {
-    seal(publication, *digest, limit);
-    return look_for_infinities(publication);  // while the workers prepare
+  if (packed.ok()) {
+    seal(publication, digest, limit);
+    // While the workers prepare. Without memory there is no warning.
+    return static_cast<void>(caught([&] { look_for_infinities(publication); }));
   }
   warnings_.clear();
   sealed_version_ = publication.version;
-  const std::string within = absl::IsDeadlineExceeded(digest.status()) ? cat(" within ", limit.text()) : "";
-  coordinator_->abandon(publication.version,
-                        annotate(digest.status(), cat("pack version ", publication.version, within)));
+  coordinator_->abandon(publication.version, packed);
 }
 
 // A cast to f16 makes values above 65,504 infinite, and an engine that reads them answers nonsense.
@@ -167,12 +183,14 @@ void Publisher::finish_behind(const Publication& publication, Clock::time_point 
     const std::lock_guard lock(sealing_mutex_);
     sealing_ = true;
   }
-  sealer_->submit([this, publication, packing_since, limit] {
-    finish(publication, packing_since, limit);
-    const std::lock_guard lock(sealing_mutex_);
-    sealing_ = false;
-    sealed_.notify_all();
-  });
+  static_cast<void>(until_done([&] {
+    sealer_->submit([this, publication, packing_since, limit] {
+      finish(publication, packing_since, limit);
+      const std::lock_guard lock(sealing_mutex_);
+      sealing_ = false;
+      sealed_.notify_all();
+    });
+  }));
 }
 
 bool Publisher::sealed_by(Deadline deadline) {

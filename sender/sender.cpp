@@ -61,11 +61,16 @@ absl::Status Sender::update_weights(std::unique_ptr<TensorSource> weights) {
 
 absl::StatusOr<WritableSlot> Sender::loan(const std::vector<std::string>& worker_ids) {
   BASCULE_ASSIGN(const Publication publication, publisher_->lend(worker_ids));
-  return WritableSlot(std::make_unique<WritableSlot::Loan>(
-      WritableSlot::Loan{.publisher = publisher_,
-                         .slots = publisher_->slots(),
-                         .publication = publication,
-                         .tensors = publisher_->slots()->tensors(publication.slot)}));
+  try {
+    return WritableSlot(std::make_unique<WritableSlot::Loan>(
+        WritableSlot::Loan{.publisher = publisher_,
+                           .slots = publisher_->slots(),
+                           .publication = publication,
+                           .tensors = publisher_->slots()->tensors(publication.slot)}));
+  } catch (...) {
+    publisher_->take_back(publication);
+    throw;
+  }
 }
 
 absl::StatusOr<SendReport> Sender::publish(WritableSlot slot) {

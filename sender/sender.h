@@ -6,7 +6,9 @@
 // except `log` and `trace`. After a fork, the child must not use the object. The child keeps none of the sender's lock,
 // sockets, pipes and slots: they end with this process. The one exception is the slot of slots=1, which holds the
 // parameters. Destruction aborts a loan, gives up a pending send (workers that do not know the decision yet drop the
-// version and keep serving), says goodbye to all workers and joins the threads. Destruction takes milliseconds; if work
+// version and keep serving), says goodbye to all workers and joins the threads. If memory runs out, a call returns
+// RESOURCE_EXHAUSTED or throws std::bad_alloc, and the object stays usable; on the sender's own threads at most the
+// session of the worker whose message was being handled ends. Destruction takes milliseconds; if work
 // on a device, on a disk or in the scheme is unfinished, it waits for that work, up to the work's deadline.
 #pragma once
 

@@ -102,14 +102,11 @@ bool SlotRing::Slot::read_beside(const std::set<Holder>& uncounted) const {
 
 void SlotRing::retire(SlotId slot) { at(slot).state = State::kRetired; }
 
-std::vector<SlotId> SlotRing::take_gone() {
-  std::vector<SlotId> dropped;
-  std::erase_if(slots_, [&](const auto& slot) {
-    const bool gone = slot.second.state == State::kRetired && slot.second.leases.empty();
-    if (gone) dropped.push_back({epoch_, slot.first});
-    return gone;
-  });
-  return dropped;
+std::vector<SlotId> SlotRing::gone() const {
+  std::vector<SlotId> gone;
+  for (const auto& [index, slot] : slots_)
+    if (slot.state == State::kRetired && slot.leases.empty()) gone.push_back({epoch_, index});
+  return gone;
 }
 
 std::optional<SlotId> SlotRing::newest() const {

@@ -28,7 +28,8 @@ class SlotRing {
 
   explicit SlotRing(Epoch epoch) : epoch_(epoch) {}
 
-  SlotId add();  // adds a free slot; indices are never reused
+  SlotId add();                                    // adds a free slot; indices are never reused
+  SlotId next() const { return {epoch_, next_}; }  // the slot that add() will return
 
   // Takes a free slot for writing. Returns nullopt while holders have leases on all free slots, or while a slot is
   // being written or is sealed.
@@ -55,7 +56,8 @@ class SlotRing {
                                   const std::set<Holder>& uncounted = {}) const;
   std::vector<SlotId> retired_beside(const std::set<Holder>& uncounted) const;  // retired, and read by other holders
   void retire(SlotId slot);                                                     // the slot must be free
-  std::vector<SlotId> take_gone();  // retired slots without leases; the ring forgets them
+  std::vector<SlotId> gone() const;                                             // retired slots without leases
+  void drop(SlotId slot) { slots_.erase(slot.index); }                          // one of gone(): the ring forgets it
 
   std::optional<SlotId> newest() const;  // the published slot
   Version version(SlotId slot) const;

@@ -12,6 +12,7 @@
 
 #include <thread>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/deadline.h>
 
 namespace bascule::inline v0 {
@@ -35,7 +36,7 @@ class StayAwake {
     awake_ = Clock::now() < until_;
     if (!awake_) return;
     std::this_thread::yield();
-    boost::asio::post(io_, [this] { turn(); });
+    awake_ = caught([this] { boost::asio::post(io_, [this] { turn(); }); }).ok();
   }
 
   boost::asio::io_context& io_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <bascule/transport/caught.h>
+
 namespace bascule::inline v0 {
 
 TaskThread::TaskThread() : thread_([this] { work(); }) {}
@@ -18,21 +20,26 @@ void TaskThread::stop() {
 void TaskThread::submit(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    push(std::move(task));
   }
   changed_.notify_one();
+}
+
+// Only the queue may need memory here. The task is moved once it has that.
+void TaskThread::push(std::function<void()> task) {
+  static_cast<void>(until_done([&] { tasks_.push_back(std::move(task)); }));
 }
 
 void TaskThread::run_or_submit(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
     if (working_ || busy_ || !tasks_.empty()) {
-      tasks_.push_back(std::move(task));
+      push(std::move(task));
       return changed_.notify_one();
     }
     busy_ = true;
   }
-  task();
+  static_cast<void>(caught(task));
   task = nullptr;
   const std::lock_guard lock(mutex_);
   busy_ = false;
@@ -48,7 +55,7 @@ void TaskThread::work() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    static_cast<void>(caught(task));
     task = nullptr;
     lock.lock();
     working_ = false;

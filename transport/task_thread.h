@@ -17,7 +17,8 @@ class TaskThread {
   void stop();  // finishes the running task, then ends the thread: tasks that wait, or are submitted later, never run
 
   // Queues a task. Any thread; returns at once. A task's captures are destroyed on this object's thread, before the
-  // next task runs.
+  // next task runs. A task should throw nothing: an exception only ends that task. If memory for the queue runs out,
+  // this waits for it.
   void submit(std::function<void()> task);
   // If no task waits or runs, runs this one inside the call, even after stop(); that saves two wakes. Otherwise like
   // submit(). Call it from one thread only, and never from a task.
@@ -25,6 +26,7 @@ class TaskThread {
   [[nodiscard]] bool is_this() const { return thread_.get_id() == std::this_thread::get_id(); }
 
  private:
+  void push(std::function<void()> task);
   void work();
 
   std::mutex mutex_;

@@ -7,11 +7,14 @@
 //     return turn_.take();
 //   }
 //
-// Fleet has no member turn_; it passes a turn to each of its parts instead.
+// Fleet passes its turn to each of its parts.
 //
 // Threads: the same rules as for the state machine that the turn belongs to.
 #pragma once
 
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -36,6 +39,15 @@ struct Turn {
   template <typename Which>
   void act(Which action) {
     actions.emplace_back(std::in_place_type<Which>, std::move(action));
+  }
+  // Adds all of these or, if there is no memory, none.
+  void act_all(std::vector<Action> more) {
+    static_assert(std::is_nothrow_move_constructible_v<Action>);
+    actions.insert(actions.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+  // After this, so many calls of act() need no memory.
+  void make_room(std::size_t more = 1) {
+    if (actions.capacity() - actions.size() < more) actions.reserve(2 * actions.size() + more);
   }
   Clock::time_point in(absl::Duration time) const { return now + on_clock(time); }
 };

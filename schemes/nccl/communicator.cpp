@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
@@ -231,8 +232,8 @@ Communicator::Communicator(const Library& library, std::shared_ptr<Place> place,
     : state_(std::make_shared<State>(library, std::move(place), rank, options, std::move(handlers))) {
   ++alive_communicators;
   const absl::Status started = starting_threads("a communicator", [this] {
-    std::thread([state = state_] { state->abort_once_asked(); }).detach();
-    std::thread([state = state_] { state->run(); }).detach();
+    std::thread([state = state_] { static_cast<void>(caught([&] { state->abort_once_asked(); })); }).detach();
+    std::thread([state = state_] { static_cast<void>(caught([&] { state->run(); })); }).detach();
     return absl::OkStatus();
   });
   if (started.ok()) return;

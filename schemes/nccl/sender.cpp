@@ -17,6 +17,7 @@
 #include <bascule/schemes/nccl/delivery_planner.h>
 #include <bascule/schemes/nccl/offer.h>
 #include <bascule/schemes/nccl/options.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
@@ -139,7 +140,7 @@ void Sender::Shared::run(std::function<void()> work) {
     const std::function<void()> next = std::move(works_.front());
     works_.pop_front();
     lock.unlock();
-    next();
+    static_cast<void>(caught(next));  // a delivery that is cut short ends by its deadline
     lock.lock();
   }
   working_ = false;
@@ -167,7 +168,7 @@ void Sender::Shared::keep_time() {
     if (changed_.wait_until(lock, at, [&] { return closed_ || wakes_at_ != at; })) continue;
     wakes_at_.reset();
     lock.unlock();
-    note(event::Tick{});
+    static_cast<void>(until_done([this] { note(event::Tick{}); }));
     lock.lock();
   }
 }

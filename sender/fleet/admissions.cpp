@@ -21,14 +21,17 @@ bool is_final(const absl::Status& why) {
 
 // Logs at most one line per second, so that a peer that keeps connecting fills no disk.
 void Admissions::note(event::ConnectionRefused& refused, FleetTurn& turn) {
-  last_refusal_ = std::move(refused.why);
   if (turn.now < refusal_due_) {
+    last_refusal_ = std::move(refused.why);
     ++refusals_unsaid_;
     return;
   }
+  const std::string more =
+      refusals_unsaid_ == 0 ? "" : cat("; and ", refusals_unsaid_, " more since the last such line");
+  turn.warn(cat("refused ", refused.why, more));
+  last_refusal_ = std::move(refused.why);
   refusal_due_ = turn.now + std::chrono::seconds(1);
-  const std::uint64_t before = std::exchange(refusals_unsaid_, 0);
-  turn.warn(cat("refused ", last_refusal_, before == 0 ? "" : cat("; and ", before, " more since the last such line")));
+  refusals_unsaid_ = 0;
 }
 
 void Admissions::note(event::Greeted& greeted, FleetTurn& turn) {
@@ -75,6 +78,7 @@ absl::Status Admissions::check_compatibility_key(const Hello& hello) const {
 
 absl::Status Admissions::claim(Version version, Version most, FleetTurn& turn) {
   if (version <= books_.versions.used()) return absl::OkStatus();
+  turn.make_room();
   BASCULE_TRY(books_.versions.claim(version, most));
   turn.act(action::NumberAbove{version});
   return absl::OkStatus();
@@ -83,22 +87,25 @@ absl::Status Admissions::claim(Version version, Version most, FleetTurn& turn) {
 void Admissions::note(event::LayoutRegistered& registered, FleetTurn& turn) {
   books_.layout = std::move(registered.layout);
   books_.encoded_layout = std::move(registered.encoded);
-  std::vector<WorkerId> parked;
-  for (const auto& [id, member] : books_.roster.members())
-    if (member.state() == Member::State::kParked) parked.push_back(id);
-  for (const WorkerId id : parked)  // another rank of its group may already have admitted it
-    if (Member* member = books_.roster.find(id); member->state() == Member::State::kParked) consider(*member, turn);
-  compared_.reset();
+  turn.newcomers_wait = true;
 }
 
 void Admissions::note(event::SlotsOpened& opened, FleetTurn& turn) {
+  books_.slots.open(opened.slots);
   books_.layout = std::move(opened.layout);
   books_.encoded_layout = std::move(opened.encoded);
+  turn.newcomers_wait = true;
+  turn.writer_waits = true;  // that comes later, so the first version is addressed to all of them
+}
+
+void Admissions::go_on(FleetTurn& turn) {
   compared_.reset();
-  books_.slots.open(opened.slots);
-  for (auto& [id, member] : books_.roster.members())
-    if (member.state() == Member::State::kAdmitted) welcome(member, turn);
-  turn.writer_waits = true;  // only now, so that the first version is addressed to all of them
+  for (auto& [id, member] : books_.roster.members()) {
+    if (member.departing) continue;
+    if (member.state() == Member::State::kParked) consider(member, turn);
+    if (member.state() == Member::State::kAdmitted && books_.slots.is_open()) welcome(member, turn);
+  }
+  compared_.reset();
 }
 
 void Admissions::consider(Member& member, FleetTurn& turn) {
@@ -129,7 +136,6 @@ absl::Status Admissions::compare(const Hello& hello) {
 }
 
 void Admissions::welcome(Member& member, FleetTurn& turn) {
-  books_.roster.move(member, Member::State::kWelcoming);
   action::Admit admit{.id = member.id,
                       .slots = books_.slots.offered(),
                       .welcome = {.id = member.id,
@@ -144,6 +150,7 @@ void Admissions::welcome(Member& member, FleetTurn& turn) {
     member.knows.insert(slot.id.index);
   }
   turn.act(std::move(admit));
+  books_.roster.move(member, Member::State::kWelcoming);
 }
 
 void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
@@ -192,8 +199,8 @@ void Admissions::hear(Member& member, const Message& message, FleetTurn& turn) {
 
 void Admissions::turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn) {
   last_refusal_ = std::string(message_of(why));
-  turn.act(action::Close{.id = id, .why = why, .final = is_final(why)});
   turn.warn(cat("gave up a connection: ", message_of(why)));
+  turn.act(action::Close{.id = id, .why = why, .final = is_final(why)});
 }
 
 void Admissions::refuse(Member& member, const absl::Status& why) {

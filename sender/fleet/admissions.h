@@ -24,6 +24,8 @@ class Admissions {
   void note(event::Admitted& admitted, FleetTurn& turn);
   void note(event::Offered& offered, FleetTurn& turn);
 
+  // After a layout is registered or slots are opened: lets the newcomers that waited for that go on.
+  void go_on(FleetTurn& turn);
   // Takes a message from a worker that waits for its welcome.
   void hear(Member& member, const Message& message, FleetTurn& turn);
 

@@ -33,25 +33,24 @@ void Attendance::left(const std::string& worker, const absl::Status& why) {
   if (left_.size() < kMostLeft) left_[worker] = why;
 }
 
-void Attendance::complete(SendReport& report, const std::vector<std::string>& names, const Roster& roster) {
+void Attendance::complete(SendReport& report, const std::vector<std::string>& names, const Roster& roster) const {
   if (!names.empty()) return add_absent(report, names, roster);
   report.expected = expected_.count;
-  add_left(report, roster);
+  add_left(report);
   add_absent(report, expected_.names, roster);
 }
 
-// A worker that acknowledged this version and left right after that is in the next report.
-void Attendance::add_left(SendReport& report, const Roster& roster) {
-  std::map<std::string, absl::Status> later;
-  for (auto& [worker, why] : std::exchange(left_, {})) {
-    const WorkerReport* const reported = find(report, worker);
-    if (reported == nullptr) {
-      report.workers.push_back({.worker = worker, .state = WorkerState::kEvicted, .error = std::move(why)});
-    } else if (reported->state == WorkerState::kServing && roster.named(worker) == nullptr) {
-      later.emplace(worker, std::move(why));
-    }
-  }
-  left_ = std::move(later);
+void Attendance::add_left(SendReport& report) const {
+  for (const auto& [worker, why] : left_)
+    if (find(report, worker) == nullptr)
+      report.workers.push_back({.worker = worker, .state = WorkerState::kEvicted, .error = why});
+}
+
+void Attendance::reported(const SendReport& report, const Roster& roster) noexcept {
+  std::erase_if(left_, [&](const auto& entry) {
+    const WorkerReport* const known = find(report, entry.first);
+    return known == nullptr || known->state != WorkerState::kServing || roster.named(entry.first) != nullptr;
+  });
 }
 
 void Attendance::add_absent(SendReport& report, const std::vector<std::string>& names, const Roster& roster) const {

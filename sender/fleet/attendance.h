@@ -21,10 +21,13 @@ class Attendance {
   // A worker that versions could be sent to is gone. The next report to all names it, unless it has come back by then.
   void left(const std::string& worker, const absl::Status& why);
   // Adds the missing workers to a report on a version for the workers and groups in `names` (empty: all).
-  void complete(SendReport& report, const std::vector<std::string>& names, const Roster& roster);
+  void complete(SendReport& report, const std::vector<std::string>& names, const Roster& roster) const;
+  // `report`, on a version to all, is complete. A worker that acknowledged that version and left right after that stays
+  // for the next report.
+  void reported(const SendReport& report, const Roster& roster) noexcept;
 
  private:
-  void add_left(SendReport& report, const Roster& roster);
+  void add_left(SendReport& report) const;
   void add_absent(SendReport& report, const std::vector<std::string>& names, const Roster& roster) const;
 
   ExpectedWorkers expected_;

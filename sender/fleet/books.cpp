@@ -22,6 +22,7 @@ void Books::say(std::vector<WorkerId> to, Message message, FleetTurn& turn) cons
 }
 
 void Books::tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn) {
+  std::vector<Action> offers;
   Prepare prepare{.version = publication.version,
                   .slot = publication.slot,
                   .lease = ++last_lease_,
@@ -30,17 +31,30 @@ void Books::tell_prepare(const std::vector<Member*>& members, const Publication&
                   .slots = {}};
   for (const SlotId slot : slots.slots()) prepare.slots.push_back(slot.index);
   std::vector<WorkerId> knowing;
+  struct Told {  // with the nodes that are moved to the member
+    Member* member;
+    std::map<std::uint32_t, LeaseNumber> lease;
+    std::set<std::uint32_t> slot;
+  };
+  std::vector<Told> told;
+  told.reserve(members.size());
   for (Member* member : members) {
     slots.lease(publication.slot, member->holder());
-    member->leases[publication.slot.index] = prepare.lease;
-    if (member->releasing == publication.slot) member->releasing.reset();  // a single copy, which it holds again
-    if (!member->knows.insert(publication.slot.index).second) {
+    told.push_back({member, {{publication.slot.index, prepare.lease}}, {publication.slot.index}});
+    if (member->knows.contains(publication.slot.index)) {
       knowing.push_back(member->id);
     } else {
-      turn.act(action::Offer{.id = member->id, .slot = slots.memory(publication.slot), .prepare = prepare});
+      offers.emplace_back(action::Offer{.id = member->id, .slot = slots.memory(publication.slot), .prepare = prepare});
     }
   }
-  say(std::move(knowing), std::move(prepare), turn);
+  if (!knowing.empty()) offers.emplace_back(action::Say{.to = std::move(knowing), .message = std::move(prepare)});
+  turn.act_all(std::move(offers));
+  for (auto& [member, lease, slot] : told) {  // without memory
+    member->leases.erase(publication.slot.index);
+    member->leases.merge(lease);
+    member->knows.merge(slot);
+    if (member->releasing == publication.slot) member->releasing.reset();  // a single copy, which it holds again
+  }
 }
 
 void Books::warn(std::string warning) {
@@ -52,10 +66,11 @@ void Books::warn(std::string warning) {
   }
 }
 
-std::vector<std::string> Books::take_warnings() {
-  if (const std::size_t more = std::exchange(warnings_left_out_, 0); more > 0)
-    warnings_.push_back(cat("and ", more, " more warning", more == 1 ? "" : "s"));
-  return std::exchange(warnings_, {});
+std::vector<std::string> Books::warnings() const {
+  std::vector<std::string> all = warnings_;
+  if (warnings_left_out_ > 0)
+    all.push_back(cat("and ", warnings_left_out_, " more warning", warnings_left_out_ == 1 ? "" : "s"));
+  return all;
 }
 
 void Books::limit(InFlightVersion& version, const Limit& limit, FleetTurn& turn) {
@@ -68,7 +83,10 @@ void Books::leave_time(InFlightVersion& version, FleetTurn& turn) {
 }
 
 void Books::wake_at(Clock::time_point at, FleetTurn& turn) {
-  if (const auto first = versions.wait_until(at)) turn.act(action::WakeAt{*first});
+  const auto first = versions.wait_until(at);
+  if (!first) return;
+  turn.act(action::WakeAt{*first});
+  versions.wakes(*first);
 }
 
 }  // namespace bascule::inline v0

@@ -35,6 +35,7 @@ struct FleetRules {
 struct FleetTurn : Turn<Action> {
   std::set<Ticket> going_on{};  // versions that may take their next step
   bool writer_waits = false;    // a slot may have become free, or a reader may have yielded
+  bool newcomers_wait = false;  // for a layout or slots, which have come
 
   void log(std::string line) { act(action::Log{.line = std::move(line)}); }
   void warn(std::string line) { act(action::Log{.line = std::move(line), .is_warning = true}); }
@@ -48,7 +49,7 @@ struct Books {
   // Sends a message to the workers in `to` that are still members.
   void say(std::vector<WorkerId> to, Message message, FleetTurn& turn) const;
   // Leases the slot to workers and tells them. Workers that know the slot all get one message; each of the others also
-  // gets an offer.
+  // gets an offer. If there is no memory, none is told, but some may have the lease.
   void tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn);
   // The version's current step has this limit.
   void limit(InFlightVersion& version, const Limit& limit, FleetTurn& turn);
@@ -61,7 +62,8 @@ struct Books {
   // Adds a warning to the next report, which has a limit: workers can come and go any number of times between two
   // sends.
   void warn(std::string warning);
-  std::vector<std::string> take_warnings();
+  std::vector<std::string> warnings() const;
+  void reported() { warnings_.clear(), warnings_left_out_ = 0; }  // warnings() are in a report now
 
   const FleetRules rules;
   const Endpoint& endpoint = rules.endpoint;

@@ -9,9 +9,8 @@ void CatchUps::look_at_all() {
     if (member.welcomed() && member.owed && member.serving < books_.versions.published()) look_at(id);
 }
 
-std::optional<WorkerId> CatchUps::next() {
-  if (waiting_.empty()) return std::nullopt;
-  return waiting_.extract(waiting_.begin()).value();
+std::optional<WorkerId> CatchUps::next() const {
+  return waiting_.empty() ? std::nullopt : std::optional(*waiting_.begin());
 }
 
 void CatchUps::begin(Member& member, FleetTurn& turn) {
@@ -38,14 +37,26 @@ void CatchUps::begin(Member& member, FleetTurn& turn) {
           *newest, std::move(workers),
           {.single_copy = false, .delivers = books_.rules.delivers, .behind = false, .each = false, .persists = false}),
       /*is_catch_up=*/true);
-  books_.limit(version, Limit::timeout(books_.endpoint, turn.now), turn);
-  for (Member* rank : ranks) {
-    books_.roster.set_catch_up(*rank, version.ticket);
-    if (!books_.slots.holds(newest->slot, rank->holder())) version.leased.insert(rank->id);
+  try {
+    start(ranks, version, turn);
+  } catch (...) {
+    for (const Member* rank : ranks)
+      if (version.leased.contains(rank->id)) books_.slots.release(newest->slot, rank->holder());
+    turn.going_on.erase(version.ticket);
+    books_.versions.end(version.ticket);
+    throw;
   }
-  books_.tell_prepare(ranks, *newest, turn);
-  version.round.sealed(newest->digest);
+}
+
+void CatchUps::start(const std::vector<Member*>& ranks, InFlightVersion& version, FleetTurn& turn) {
+  const Publication newest = version.publication();
   turn.going_on.insert(version.ticket);
+  books_.limit(version, Limit::timeout(books_.endpoint, turn.now), turn);
+  for (const Member* rank : ranks)
+    if (!books_.slots.holds(newest.slot, rank->holder())) version.leased.insert(rank->id);
+  books_.tell_prepare(ranks, newest, turn);
+  for (Member* rank : ranks) books_.roster.set_catch_up(*rank, version.ticket);
+  version.round.sealed(newest.digest);
 }
 
 // After one failure a worker gets the version again, but only once it has released the slot. After a second failure in
@@ -55,9 +66,9 @@ void CatchUps::end(const InFlightVersion& version, FleetTurn& turn) {
   for (const WorkerId id : version.round.remaining()) {
     Member* const member = books_.roster.find(id);
     if (member == nullptr || member->catch_up() != version.ticket) continue;
+    look_at(id);  // a newer version may have been published meanwhile
     if (aborted && version.leased.contains(id)) member->releasing = version.publication().slot;
     books_.roster.set_catch_up(*member, std::nullopt);
-    look_at(id);  // a newer version may have been published meanwhile
   }
   if (!aborted && books_.versions.delivers(version.ticket)) turn.act(action::StopDelivery{version.ticket});
   books_.versions.end(version.ticket);
@@ -71,8 +82,8 @@ void CatchUps::give_up_idle(FleetTurn& turn) {
     if (!version.is_catch_up || version.round.phase() != Round::Phase::kSealed)
       continue;  // sealed: its worker is not ready
     if (version.version() >= books_.versions.published()) continue;
-    version.round.abort(absl::AbortedError("a newer version came before there was room for it"));
     turn.going_on.insert(ticket);
+    version.round.abort(absl::AbortedError("a newer version came before there was room for it"));
   }
 }
 

@@ -27,17 +27,19 @@ void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
 
 void Departures::note(event::LeftRunning& left, FleetTurn& turn) {
   if (!books_.slots.left_behind().contains(left.holder) || books_.slots.is_orphaned(left.holder)) return;
+  std::string line = cat("worker ", books_.roster.name_of(left.holder), " is dead, but ", left.who,
+                         " still has its lease, and may read its slot; stop that process");
   books_.slots.orphaned(left.holder);
-  turn.log(cat("worker ", books_.roster.name_of(left.holder), " is dead, but ", left.who,
-               " still has its lease, and may read its slot; stop that process"));
   books_.roster.left_running(left.holder, std::move(left.who));
+  turn.log(std::move(line));
   turn.writer_waits = true;  // a spare slot may be made
 }
 
 void Departures::evict(WorkerId id, const absl::Status& why) {
   Member* member = books_.roster.find(id);
-  if (member == nullptr || std::exchange(member->departing, true)) return;
+  if (member == nullptr || member->departing) return;
   waiting_.push_back({.id = id, .why = annotate(why, cat("worker ", member->name())), .final = false});
+  member->departing = true;
 }
 
 void Departures::said_goodbye(WorkerId id, std::string_view why) {
@@ -47,8 +49,8 @@ void Departures::said_goodbye(WorkerId id, std::string_view why) {
 }
 
 void Departures::refuse(Member& member, const absl::Status& why, bool final) {
-  member.departing = true;
   waiting_.push_back({.id = member.id, .why = why, .final = final});
+  member.departing = true;
 }
 
 // If `final`, the worker's work on its device has ended. So its leases end here, even if other processes hold copies of
@@ -64,17 +66,18 @@ void Departures::poison(Member& member, std::string_view why, bool final) {
 
 void Departures::let_leave(FleetTurn& turn) {
   while (!waiting_.empty()) {
-    const Departure departure = std::move(waiting_.front());
+    leave(waiting_.front(), turn);
     waiting_.pop_front();
-    leave(departure, turn);
   }
 }
 
+// If there is no memory, it is done again from the start. So the messages come last, and then the member's end.
 void Departures::leave(const Departure& departure, FleetTurn& turn) {
-  const Member member = books_.roster.remove(departure.id);
-  turn.act(action::Close{.id = member.id, .why = departure.why, .final = departure.final});
-  const std::string line = cat("gave up ", member.name(), ": ", message_of(departure.why));
-  departure.intended ? turn.log(line) : turn.warn(line);
+  const Member& member = *books_.roster.find(departure.id);
+  FleetTurn last;
+  last.act(action::Close{.id = member.id, .why = departure.why, .final = departure.final});
+  std::string line = cat("gave up ", member.name(), ": ", message_of(departure.why));
+  departure.intended ? last.log(std::move(line)) : last.warn(std::move(line));
   if (member.state() != Member::State::kParked) books_.attendance.left(member.name(), departure.why);
 
   // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe: they end with its
@@ -84,12 +87,14 @@ void Departures::leave(const Departure& departure, FleetTurn& turn) {
   if (catch_up != nullptr && catch_up->leased.contains(member.id)) drop_lease(member, *catch_up);
   if (sent != nullptr && !books_.slots.single_copy()) drop_lease(member, *sent);
   if (member.releasing) books_.slots.release(*member.releasing, member.holder());  // an aborted version's
-  leave_leases(member, turn);
+  leave_leases(member, last);
 
   leave_group(member, departure.why);
   leave_round(member, departure.why, sent, turn);
   leave_round(member, departure.why, catch_up, turn);
+  turn.act_all(std::move(last.actions));
   turn.writer_waits = true;  // its lease may have been the last on a slot
+  books_.roster.remove(departure.id);
 }
 
 // Leases that a worker still has when it leaves end with its pipes. A pipe costs a descriptor, so it is watched only if
@@ -98,7 +103,7 @@ void Departures::leave_leases(const Member& member, FleetTurn& turn) {
   const Holder holder = member.holder();
   if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) books_.slots.end_leases(holder);
   books_.slots.left(holder);
-  if (books_.roster.connected(holder)) return;  // under another name
+  if (books_.roster.connected_beside(member)) return;  // under another name
   if (books_.slots.leases_of(holder).empty()) {
     books_.roster.forget(holder);
     turn.act(action::CloseLeases{holder});
@@ -122,6 +127,7 @@ void Departures::drop_lease(const Member& member, const InFlightVersion& version
 void Departures::leave_group(const Member& member, const absl::Status& why) {
   if (member.group().empty() || member.state() == Member::State::kParked) return;
   for (auto* const rank : books_.roster.group(member.group())) {
+    if (rank == &member) continue;
     if (rank->state() == Member::State::kAdmitted) {
       books_.roster.move(*rank, Member::State::kParked);
     } else if (rank->state() != Member::State::kParked) {
@@ -132,8 +138,8 @@ void Departures::leave_group(const Member& member, const absl::Status& why) {
 
 void Departures::leave_round(const Member& member, const absl::Status& why, InFlightVersion* version, FleetTurn& turn) {
   if (version == nullptr || !version->round.has(member.id)) return;
-  if (version->round.under_way()) version->round.lost(member.id, why);
   turn.going_on.insert(version->ticket);
+  if (version->round.under_way()) version->round.lost(member.id, why);
 }
 
 }  // namespace bascule::inline v0

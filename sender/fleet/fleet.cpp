@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <type_traits>
 #include <utility>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -13,6 +15,11 @@ namespace {
 template <typename Part, typename Which>
 concept Notes = requires(Part& part, Which& event, FleetTurn& turn) {
   part.note(event, turn);
+};
+
+template <typename Which>
+concept OfWorker = requires(Which& event) {
+  event.id;
 };
 
 // What a late worker has not done.
@@ -25,11 +32,31 @@ std::string_view missing_of(const Round& round, WorkerId worker) {
 
 }  // namespace
 
-std::vector<Action> Fleet::on(Event event, Clock::time_point now) {
-  FleetTurn turn;
-  turn.begin(event, now, [&](auto& each) { hand_out(each, turn); });
-  work(turn);
-  return turn.take();
+std::vector<Action> Fleet::on(Event event, Clock::time_point now) noexcept {
+  turn_.begin(event, now, [this](auto& each) { take(each); });
+  report(until_done([this] { work(turn_); }));
+  return turn_.take();
+}
+
+void Fleet::report(const absl::Status& done) noexcept {
+  if (done.ok()) return;
+  static_cast<void>(caught([&] { turn_.warn(cat("a defect in the fleet, please report it: ", message_of(done))); }));
+}
+
+// A worker's event needs no second attempt: the worker is evicted, which also frees memory.
+template <typename Which>
+void Fleet::take(Which& event) {
+  if constexpr (OfWorker<Which> && !std::is_same_v<Which, event::HungUp>) {
+    const absl::Status noted = caught([&] { hand_out(event, turn_); });
+    if (!noted.ok()) report(until_done([&] { lose(event.id, noted); }));
+  } else {
+    report(until_done([&] { hand_out(event, turn_); }));
+  }
+}
+
+void Fleet::lose(WorkerId id, const absl::Status& why) {
+  if (books_.roster.find(id) != nullptr) return departures_.evict(id, why);
+  turn_.act(action::Close{.id = id, .why = why, .final = false});
 }
 
 template <typename Which>
@@ -52,14 +79,21 @@ void Fleet::hand_out(Which& event, FleetTurn& turn) {
 // Members leave first. Then it is known which workers remain.
 void Fleet::work(FleetTurn& turn) {
   while (true) {
+    if (turn.newcomers_wait) {
+      admissions_.go_on(turn);
+      turn.newcomers_wait = false;
+    }
     departures_.let_leave(turn);
     if (!turn.going_on.empty()) {
-      const Ticket ticket = turn.going_on.extract(turn.going_on.begin()).value();
+      const Ticket ticket = *turn.going_on.begin();
       if (InFlightVersion* version = books_.versions.find(ticket)) progress_.advance(*version, turn);
+      turn.going_on.erase(ticket);
     } else if (const std::optional<WorkerId> id = catch_ups_.next()) {
       if (Member* member = books_.roster.find(*id)) catch_ups_.begin(*member, turn);
-    } else if (std::exchange(turn.writer_waits, false)) {
+      catch_ups_.looked_at(*id);
+    } else if (turn.writer_waits) {
       writer_.serve(turn);
+      turn.writer_waits = false;
     } else {
       return;
     }
@@ -78,8 +112,8 @@ std::vector<std::vector<std::string>> Fleet::fused_requests() const {
 }
 
 void Fleet::note(event::EndpointMissing& missing, FleetTurn& turn) {
+  turn.warn(missing.what);
   missing_ = std::move(missing.what);
-  turn.warn(missing_);
 }
 
 void Fleet::note(event::WorkersExpected& expected, FleetTurn&) {
@@ -116,14 +150,17 @@ void Fleet::judge(FleetTurn& turn) {
       for (const WorkerId id : round.remaining())
         late.emplace(id, deadline_exceeded("version ", version.version(), " was not delivered within ", limit));
     } else {
-      round.abort(deadline_exceeded("deliver version ", version.version(), ": not done within ", limit));
       turn.going_on.insert(ticket);
+      round.abort(deadline_exceeded("deliver version ", version.version(), ": not done within ", limit));
     }
   }
   for (const auto& [id, why] : late) departures_.evict(id, why);
   work(turn);  // once they are gone, all remaining readers may have yielded
   single_copy_.judge(judged_at_, turn);
-  if (const auto at = books_.versions.wake_behind(judged_at_)) turn.act(action::WakeAt{*at});
+  if (const auto at = books_.versions.wake_behind(judged_at_)) {
+    turn.act(action::WakeAt{*at});
+    books_.versions.wakes(*at);
+  }
 }
 
 }  // namespace bascule::inline v0

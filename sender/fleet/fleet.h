@@ -13,8 +13,11 @@
 //                                    └──────────────────┘
 //
 // Each event goes to the one part that has a note() for it. Its consequences are handled in this order, until none is
-// left: members leave, versions continue, workers catch up, the public thread gets a slot. Nothing calls back into
-// itself: an eviction that a version's progress causes waits for its turn.
+// left: newcomers go on, members leave, versions continue, workers catch up, the public thread gets a slot. Nothing
+// calls back into itself: an eviction that a version's progress causes waits for its turn.
+//
+// Any step may run out of memory. Then it has either changed nothing, or it does the same when it is done again from
+// the start. So each step puts what needs memory first, and what ends it (an action, a removal) last.
 #pragma once
 
 #include <optional>
@@ -38,7 +41,9 @@ class Fleet {
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
-  std::vector<Action> on(Event event, Clock::time_point now);
+  // Throws nothing. If memory runs out while a worker's event is noted, that worker is evicted; with any other event,
+  // and with the consequences, the fleet waits until there is memory.
+  std::vector<Action> on(Event event, Clock::time_point now) noexcept;
 
   // ---- state ----
 
@@ -77,7 +82,11 @@ class Fleet {
   void note(event::EndpointMissing& missing, FleetTurn& turn);
   void note(event::WorkersExpected& expected, FleetTurn& turn);
   template <typename Which>
+  void take(Which& event);
+  template <typename Which>
   void hand_out(Which& event, FleetTurn& turn);
+  void lose(WorkerId id, const absl::Status& why);
+  void report(const absl::Status& done) noexcept;
   void work(FleetTurn& turn);  // handles consequences until none is left
 
   Books books_;
@@ -87,6 +96,7 @@ class Fleet {
   Admissions admissions_{books_, departures_, catch_ups_};
   Writer writer_{books_, single_copy_, catch_ups_};
   Progress progress_{books_, catch_ups_};
+  FleetTurn turn_;
   std::string missing_;
   Clock::time_point judged_at_;  // deadlines up to this time are judged at AllRead
 };

@@ -10,9 +10,9 @@ namespace bascule::inline v0 {
 void Progress::note(event::SlotSealed& sealed, FleetTurn& turn) {
   InFlightVersion* const sent = books_.versions.sent();
   if (sent == nullptr || sent->version() != sealed.version) return;
+  turn.going_on.insert(sent->ticket);
   sent->written = false;
   sent->torn = books_.slots.single_copy();  // a single copy's previous version is gone
-  turn.going_on.insert(sent->ticket);
   if (!sent->round.under_way()) return;
   books_.slots.seal(sent->publication().slot, sealed.version);
   sent->round.sealed(sealed.digest);
@@ -23,10 +23,10 @@ void Progress::note(event::SlotSealed& sealed, FleetTurn& turn) {
 void Progress::note(event::Abandoned& abandoned, FleetTurn& turn) {
   InFlightVersion* const sent = books_.versions.sent();
   if (sent == nullptr || sent->version() != abandoned.version) return;
+  turn.going_on.insert(sent->ticket);
   sent->written = false;
   sent->torn = abandoned.torn;
   sent->round.abort(abandoned.why);
-  turn.going_on.insert(sent->ticket);
 }
 
 void Progress::note(event::Delivered& delivered, FleetTurn& turn) {
@@ -36,68 +36,91 @@ void Progress::note(event::Delivered& delivered, FleetTurn& turn) {
   }
   InFlightVersion* const version = books_.versions.find(delivered.ticket);
   if (version == nullptr) return;
+  turn.going_on.insert(version->ticket);
   version->moving = false;
   version->round.delivered(delivered.status);
-  turn.going_on.insert(version->ticket);
 }
 
 void Progress::note(event::Published& published, FleetTurn& turn) {
   InFlightVersion* const version = books_.versions.find(published.ticket);
   if (version == nullptr) return;
-  version->moving = false;
-  for (std::string& warning : published.warnings) books_.warn(std::move(warning));
-  decided(*version, published.status, turn);
   turn.going_on.insert(version->ticket);
+  version->moving = false;
+  decided(*version, published.status, turn);
+  for (; !published.warnings.empty(); published.warnings.pop_back()) books_.warn(published.warnings.back());
 }
 
 void Progress::note(event::Persisted& persisted, FleetTurn& turn) {
   InFlightVersion* const version = books_.versions.find(persisted.ticket);
   if (version == nullptr) return;
-  version->round.persisted(persisted.status);
   turn.going_on.insert(version->ticket);
+  version->round.persisted(persisted.status);
 }
 
 void Progress::advance(InFlightVersion& version, FleetTurn& turn) {
   Round& round = version.round;
   if (version.is_catch_up && round.deserted()) return catch_ups_.end(version, turn);
-  const Version number = version.version();
   while (true) {
-    switch (round.next(turn.now)) {
-      case Round::Action::kYielded: turn.writer_waits = true; break;
-      case Round::Action::kDeliver: deliver(version, turn); break;
-      case Round::Action::kAnnounce:
-        books_.leave_time(version, turn);
-        books_.say(round.remaining(), Sealed{.version = number, .digest = version.publication().digest}, turn);
-        break;
-      case Round::Action::kAbort:
-        if (books_.versions.delivers(version.ticket)) turn.act(action::StopDelivery{version.ticket});
-        if (!version.is_catch_up) expect_release(version, round.remaining());
-        books_.say(round.remaining(), Abort{.version = number, .torn = version.torn}, turn);
-        break;
-      case Round::Action::kDecide: decide(version, turn); break;
-      case Round::Action::kDecided: tell_decided(version, turn); break;
-      case Round::Action::kPersist:
-        turn.act(action::Persist{.ticket = version.ticket, .publication = version.publication()});
-        break;
-      case Round::Action::kSettle: return version.is_catch_up ? catch_ups_.end(version, turn) : settle(version, turn);
-      case Round::Action::kNone:
-        if (round.under_way()) return;
-        return version.is_catch_up ? catch_ups_.end(version, turn) : finish_abort(version, turn);
+    const Round::Action action = round.next(turn.now);
+    try {
+      if (!act(action, version, turn)) return;
+    } catch (...) {  // before the version has ended: that needs no memory
+      round.again(action);
+      throw;
     }
   }
+}
+
+// Each of these may be done again from the start if there is no memory: its messages are its last step, except for what
+// needs none.
+bool Progress::act(Round::Action action, InFlightVersion& version, FleetTurn& turn) {
+  const Round& round = version.round;
+  const Version number = version.version();
+  switch (action) {
+    case Round::Action::kYielded: turn.writer_waits = true; return true;
+    case Round::Action::kDeliver: deliver(version, turn); return true;
+    case Round::Action::kAnnounce:
+      books_.leave_time(version, turn);
+      books_.say(round.remaining(), Sealed{.version = number, .digest = version.publication().digest}, turn);
+      return true;
+    case Round::Action::kAbort:
+      if (books_.versions.delivers(version.ticket)) turn.act(action::StopDelivery{version.ticket});
+      if (!version.is_catch_up) expect_release(version, round.remaining());
+      books_.say(round.remaining(), Abort{.version = number, .torn = version.torn}, turn);
+      return true;
+    case Round::Action::kDecide: decide(version, turn); return true;
+    case Round::Action::kDecided: tell_decided(version, turn); return true;
+    case Round::Action::kPersist:
+      turn.act(action::Persist{.ticket = version.ticket, .publication = version.publication()});
+      return true;
+    case Round::Action::kSettle:
+      version.is_catch_up ? catch_ups_.end(version, turn) : settle(version, turn);
+      return false;
+    case Round::Action::kNone:
+      if (round.under_way()) return false;
+      version.is_catch_up ? catch_ups_.end(version, turn) : finish_abort(version, turn);
+      return false;
+  }
+  return false;
 }
 
 void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
   // If it is still being written, the writer's deadline applies.
   if (version.round.phase() == Round::Phase::kDelivering) books_.leave_time(version, turn);
-  version.moving = true;
   const SlotId slot = version.publication().slot;
-  books_.slots.lease(slot, Versions::deliverer(version.ticket));  // even if all its workers are lost
-  books_.versions.begin_delivery(version.ticket, slot);
-  turn.act(action::Deliver{.ticket = version.ticket,
-                           .publication = version.publication(),
-                           .slot = books_.slots.memory(slot),
-                           .to = version.round.remaining()});
+  try {
+    books_.slots.lease(slot, Versions::deliverer(version.ticket));  // even if all its workers are lost
+    books_.versions.begin_delivery(version.ticket, slot);
+    turn.act(action::Deliver{.ticket = version.ticket,
+                             .publication = version.publication(),
+                             .slot = books_.slots.memory(slot),
+                             .to = version.round.remaining()});
+  } catch (...) {  // no Delivered would come
+    books_.versions.end_delivery(version.ticket);
+    books_.slots.release(slot, Versions::deliverer(version.ticket));
+    throw;
+  }
+  version.moving = true;
 }
 
 // Enough workers are prepared. Once the scheme has also published the version, nothing aborts it. Publishing may take
@@ -106,8 +129,8 @@ void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
   if (version.is_catch_up) {
     version.round.decided(absl::OkStatus());
   } else if (books_.rules.publishes) {
-    version.moving = true;
     turn.act(action::Publish{.ticket = version.ticket, .publication = version.publication()});
+    version.moving = true;
   } else {
     decided(version, absl::OkStatus(), turn);
   }
@@ -138,14 +161,18 @@ void Progress::tell_decided(InFlightVersion& version, FleetTurn& turn) {
 
 void Progress::settle(const InFlightVersion& sent, FleetTurn& turn) {
   SendReport report = report_of(sent);
-  report.warnings = books_.take_warnings();
+  report.warnings = books_.warnings();
   books_.attendance.complete(report, sent.names, books_.roster);
   // With commit=each: workers that will not flip release it, and then catch up.
   expect_release(sent, sent.round.failed());
+  FleetTurn last;
   if (!books_.slots.single_copy())
-    books_.say(sent.round.failed(), Abort{.version = sent.version(), .torn = false}, turn);
-  turn.act(action::KeepAwake{false});
-  end(sent, std::move(report), turn);
+    books_.say(sent.round.failed(), Abort{.version = sent.version(), .torn = false}, last);
+  const bool to_all = sent.names.empty();
+  end(sent, std::move(report), std::move(last), turn);
+  books_.reported();
+  const auto& settled = std::get<action::Settle>(turn.actions.back());
+  if (to_all) books_.attendance.reported(*settled.report, books_.roster);
 }
 
 SendReport Progress::report_of(const InFlightVersion& sent) const {
@@ -173,16 +200,21 @@ SendReport Progress::report_of(const InFlightVersion& sent) const {
 // The slot is free again once neither the public thread nor the scheme has it.
 void Progress::finish_abort(const InFlightVersion& sent, FleetTurn& turn) {
   if (sent.written || sent.moving) return;
-  turn.act(action::KeepAwake{false});
-  books_.slots.abort(sent.publication().slot, sent.torn);
-  turn.warn(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
-  end(sent, sent.round.why_aborted(), turn);
+  FleetTurn last;
+  last.warn(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
+  const SlotId slot = sent.publication().slot;
+  const bool torn = sent.torn;
+  end(sent, sent.round.why_aborted(), std::move(last), turn);
+  books_.slots.abort(slot, torn);
 }
 
-void Progress::end(const InFlightVersion& sent, absl::StatusOr<SendReport> report, FleetTurn& turn) {
-  turn.act(action::Settle{.version = sent.version(), .report = std::move(report)});
-  books_.versions.end(sent.ticket);
+// The last step that needs memory is act_all(). `last` comes before the report.
+void Progress::end(const InFlightVersion& sent, absl::StatusOr<SendReport> report, FleetTurn last, FleetTurn& turn) {
+  last.act(action::KeepAwake{false});
+  last.act(action::Settle{.version = sent.version(), .report = std::move(report)});
   catch_ups_.look_at_all();
+  turn.act_all(std::move(last.actions));
+  books_.versions.end(sent.ticket);
   turn.writer_waits = true;
 }
 

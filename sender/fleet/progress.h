@@ -24,6 +24,7 @@ class Progress {
   void advance(InFlightVersion& version, FleetTurn& turn);
 
  private:
+  bool act(Round::Action action, InFlightVersion& version, FleetTurn& turn);  // returns false if nothing more is due
   void deliver(InFlightVersion& version, FleetTurn& turn);
   void decide(InFlightVersion& version, FleetTurn& turn);
   void decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn);
@@ -31,7 +32,7 @@ class Progress {
   void settle(const InFlightVersion& sent, FleetTurn& turn);
   SendReport report_of(const InFlightVersion& sent) const;
   void finish_abort(const InFlightVersion& sent, FleetTurn& turn);
-  void end(const InFlightVersion& sent, absl::StatusOr<SendReport> report, FleetTurn& turn);
+  void end(const InFlightVersion& sent, absl::StatusOr<SendReport> report, FleetTurn last, FleetTurn& turn);
   void expect_release(const InFlightVersion& sent, const std::vector<WorkerId>& workers);
 
   Books& books_;

@@ -1,6 +1,7 @@
 #include <bascule/sender/fleet/roster.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_join.h"
 #include <bascule/transport/status.h>
@@ -81,18 +82,17 @@ Member& Roster::add(WorkerId id, Hello hello, ConnectionKind kind) {
   return member;
 }
 
-Member Roster::remove(WorkerId id) {
-  auto node = members_.extract(id);
-  Member& member = node.mapped();
+void Roster::remove(WorkerId id) noexcept {
+  const Member& member = members_.at(id);
   addressable_ -= member.addressable() ? 1 : 0;
   copying_ -= member.copies_behind() ? 1 : 0;
-  names_.erase(member.name());
+  if (const auto name = names_.find(member.name()); name != names_.end() && name->second == id) names_.erase(name);
   if (const auto group = groups_.find(member.group()); group != groups_.end()) {
     group->second.erase(id);
     if (group->second.empty()) groups_.erase(group);
   }
   holders_.erase({member.holder(), id});
-  return std::move(member);
+  members_.erase(id);
 }
 
 template <typename Change>
@@ -137,6 +137,12 @@ Member* Roster::welcomed(Holder holder) {
 bool Roster::connected(Holder holder) const {
   const auto at = holders_.lower_bound({holder, 0});
   return at != holders_.end() && at->first == holder;
+}
+
+bool Roster::connected_beside(const Member& member) const {
+  const auto first = holders_.lower_bound({member.holder(), 0});
+  return std::any_of(first, holders_.upper_bound({member.holder(), std::numeric_limits<WorkerId>::max()}),
+                     [&](const auto& entry) { return entry.second != member.id; });
 }
 
 std::vector<Member*> Roster::group(const std::string& name) {

@@ -70,7 +70,7 @@ class Roster {
   absl::Status check_name(const Hello& hello) const;
 
   Member& add(WorkerId id, Hello hello, ConnectionKind kind = ConnectionKind::kUnixSocket);  // parked; ids grow
-  Member remove(WorkerId id);
+  void remove(WorkerId id) noexcept;
   void move(Member& member, Member::State state);
   void set_catch_up(Member& member, std::optional<Ticket> ticket);
   void set_copies_behind(Member& member, bool copies);
@@ -80,7 +80,8 @@ class Roster {
   Member* named(const std::string& name);
   const Member* named(const std::string& name) const;
   Member* welcomed(Holder holder);
-  bool connected(Holder holder) const;  // as a member in any state
+  bool connected(Holder holder) const;                // as a member in any state
+  bool connected_beside(const Member& member) const;  // whether another member has its holder
   std::vector<Member*> group(const std::string& name);
   std::vector<const Member*> group(const std::string& name) const;
   std::vector<Member*> ranks_of(Member& member);  // its group's ranks that have greeted; without a group, itself

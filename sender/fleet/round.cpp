@@ -15,26 +15,41 @@ constexpr int kMostLoadMessages = 2;
 Round::Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules)
     : publication_(publication), rules_(rules) {
   workers_.reserve(workers.size());
+  flippable_.reserve(workers.size());
+  to_tell_.reserve(workers.size());
+  groups_.reserve(workers.size());
   for (WorkerIdentity& who : workers) join(std::move(who));
 }
 
 void Round::join(WorkerIdentity who) {
   if (phase_ != Phase::kWriting) return;
   const std::size_t place = workers_.size();
-  const std::size_t group = group_of(who);
-  places_[who.id] = place;
-  groups_[group].ranks.push_back(place);
-  ++groups_[group].unprepared;
-  Worker& worker = workers_.emplace_back();
+  // Everything that needs memory comes first; later steps for this worker then need none.
+  flippable_.reserve(place + 1);
+  to_tell_.reserve(place + 1);
+  Worker worker;
   worker.report.worker = who.name;
+  worker.group = group_of(who);
+  Group& group = groups_[worker.group];
+  group.ranks.reserve(group.ranks.size() + 1);
+  const WorkerId id = who.id;
   worker.who = std::move(who);
-  worker.group = group;
+  workers_.push_back(std::move(worker));
+  try {
+    places_.insert_or_assign(id, place);
+  } catch (...) {
+    workers_.pop_back();
+    throw;
+  }
+  group.ranks.push_back(place);
+  ++group.unprepared;
   ++unready_, ++unprepared_, ++undone_;
   told_ = false;
 }
 
 std::size_t Round::group_of(const WorkerIdentity& who) {
   const std::size_t next = groups_.size();
+  groups_.reserve(next + 1);
   const std::size_t group = who.group.empty() ? next : named_.emplace(who.group, next).first->second;
   if (group == next) groups_.emplace_back();
   return group;
@@ -62,12 +77,13 @@ bool Round::yielded() const { return phase_ == Phase::kWriting && rules_.single_
 bool Round::find_to_tell() {
   to_tell_.clear();
   std::ranges::sort(flippable_);
-  for (const std::size_t place : std::exchange(flippable_, {})) {
+  for (const std::size_t place : flippable_) {
     Worker& worker = workers_[place];
     if (worker.lost || worker.failed || worker.told) continue;
     worker.told = true;
     to_tell_.push_back(worker.who.id);
   }
+  flippable_.clear();
   return !to_tell_.empty();
 }
 
@@ -101,9 +117,9 @@ void Round::ready(WorkerId id) {
 
 void Round::delivered(const absl::Status& status) {
   if (!delivery_begun_ || delivered_ || !under_way()) return;
+  if (!status.ok()) abort(annotate(status, cat("deliver version ", publication_.version)));
   delivered_ = status;
-  if (!status.ok()) return abort(annotate(status, cat("deliver version ", publication_.version)));
-  end_delivery();
+  if (status.ok()) end_delivery();
 }
 
 // The delivery is over once the last byte has left and the version is also sealed here.
@@ -192,11 +208,15 @@ void Round::abort(absl::Status why) {
   enter(Phase::kAborted);
 }
 
-Round::Action Round::next(Clock::time_point now) {
-  entered_.emplace(phase_, now);
+Round::Action Round::next(Clock::time_point now) noexcept {
+  const auto enters = [&] {
+    if (!entered(phase_)) entered(phase_) = now;
+  };
+  if (again_ != Action::kNone) return std::exchange(again_, Action::kNone);
+  enters();
   if (persisted_ && !persisted_at_) persisted_at_ = now;
   const Action action = step();
-  entered_.emplace(phase_, now);
+  enters();
   return action;
 }
 
@@ -316,13 +336,13 @@ std::vector<WorkerReport> Round::reports() const {
 }
 
 double Round::seconds(Phase from, Phase to) const {
-  const auto begin = entered_.find(from), end = entered_.find(to);
-  return begin == entered_.end() || end == entered_.end() ? 0 : seconds_between(begin->second, end->second);
+  const auto begin = entered(from), end = entered(to);
+  return begin && end ? seconds_between(*begin, *end) : 0;
 }
 
 double Round::persist_seconds() const {
-  const auto decided = entered_.find(Phase::kCommitting);
-  return decided == entered_.end() || !persisted_at_ ? 0 : seconds_between(decided->second, *persisted_at_);
+  const auto decided = entered(Phase::kCommitting);
+  return decided && persisted_at_ ? seconds_between(*decided, *persisted_at_) : 0;
 }
 
 }  // namespace bascule::inline v0

@@ -16,9 +16,11 @@
 //
 // While deciding or later, only the decision itself can abort: it may be under way, on another thread. A lost worker
 // (dead, silent, late) leaves the round; the others continue.
+//
+// Only the constructor, join(), failed() and the errors' texts need memory; if there is none, they change nothing.
 #pragma once
 
-#include <map>
+#include <array>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -70,7 +72,8 @@ class Round {
 
   // Returns what is due now, if anything, and advances the phase. After each event, call it until it returns kNone: it
   // also records when a phase began.
-  Action next(Clock::time_point now);
+  Action next(Clock::time_point now) noexcept;
+  void again(Action action) { again_ = action; }  // it could not be done, so the following next() returns it
   // After kDecided: the workers that must be told now.
   const std::vector<WorkerId>& to_tell() const { return to_tell_; }
 
@@ -135,6 +138,8 @@ class Round {
   Action begin_delivery();
   void end_delivery();
   Action step();
+  std::optional<Clock::time_point>& entered(Phase phase) { return entered_.at(static_cast<std::size_t>(phase)); }
+  std::optional<Clock::time_point> entered(Phase phase) const { return entered_.at(static_cast<std::size_t>(phase)); }
 
   Publication publication_;
   Rules rules_;
@@ -148,6 +153,7 @@ class Round {
   std::vector<std::size_t> flippable_;                  // prepared with their groups, not told yet; in workers_
   Phase phase_ = Phase::kWriting;
   bool told_ = false;  // the current phase's action was requested
+  Action again_ = Action::kNone;
   bool delivery_begun_ = false;
   std::optional<absl::Status> delivered_;
   std::vector<WorkerId> to_tell_;
@@ -155,7 +161,7 @@ class Round {
   absl::Status persist_status_;
   std::optional<Clock::time_point> persisted_at_;
   absl::Status why_aborted_;
-  std::map<Phase, Clock::time_point> entered_;
+  std::array<std::optional<Clock::time_point>, 8> entered_{};  // by phase
 };
 
 }  // namespace bascule::inline v0

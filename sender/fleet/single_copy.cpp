@@ -26,9 +26,9 @@ void SingleCopy::let_write(InFlightVersion& sent, FleetTurn& turn) {
   if (!sent.round.yielded() || sent.written) return;
   ask_those_that_came_back(sent, turn);
   if (!sent.round.yielded() || !in_the_way(sent).empty()) return;
-  sent.written = true;
   books_.limit(sent, Limit::loan(books_.endpoint, turn.now), turn);
   turn.act(action::MayWrite{sent.version()});
+  sent.written = true;
 }
 
 // Holders whose workers do not take part: they left, and may still be reading.
@@ -62,10 +62,12 @@ void SingleCopy::ask_those_that_came_back(InFlightVersion& sent, FleetTurn& turn
     Member* const back = books_.roster.welcomed(holder);
     if (back == nullptr) continue;
     for (Member* rank : books_.roster.ranks_of(*back)) {
-      if (!rank->welcomed() || !sent.owed.insert(rank->id).second) continue;
-      books_.tell_prepare({rank}, sent.publication(), turn);
-      sent.round.join({rank->id, rank->name(), rank->group()});
+      if (!rank->welcomed() || sent.owed.contains(rank->id)) continue;
+      std::set<WorkerId> owed{rank->id};
+      if (!sent.round.has(rank->id)) sent.round.join({rank->id, rank->name(), rank->group()});
       books_.leave_time(sent, turn);
+      books_.tell_prepare({rank}, sent.publication(), turn);
+      sent.owed.merge(owed);
     }
   }
 }
@@ -78,9 +80,9 @@ void SingleCopy::judge(Clock::time_point at, FleetTurn& turn) {
   std::string readers;
   for (const Holder holder : in_the_way(*sent))
     absl::StrAppend(&readers, readers.empty() ? "" : ", ", books_.roster.name_of(holder));
+  turn.going_on.insert(sent->ticket);
   sent->round.abort(deadline_exceeded("the single copy is still read by ", readers, ", which did not yield within ",
                                       sent->round.limit().text(), "; stop or restart what reads it"));
-  turn.going_on.insert(sent->ticket);
 }
 
 // The workers are let go, and know that the memory they read may change at any time. The slot stays the trainer's until
@@ -92,9 +94,10 @@ void SingleCopy::note(event::LoanEnded& ended, FleetTurn& turn) {
     came_back_ = ended.version;
     return;
   }
-  sent->torn = true;
-  sent->round.abort(loan_lapsed(books_.endpoint, ended.version));
   turn.going_on.insert(sent->ticket);
+  absl::Status lapsed = loan_lapsed(books_.endpoint, ended.version);
+  sent->torn = true;
+  sent->round.abort(std::move(lapsed));
 }
 
 }  // namespace bascule::inline v0

@@ -8,7 +8,10 @@
 namespace bascule::inline v0 {
 
 void SlotAllocator::open(const std::vector<OfferedSlot>& slots) {
-  for (const OfferedSlot& slot : slots) memory_[ring_.add().index] = slot;
+  for (std::size_t done = ring_.slots().size(); done < slots.size(); ++done) {
+    memory_[ring_.next().index] = slots[done];
+    ring_.add();
+  }
   open_ = true;
 }
 
@@ -32,12 +35,21 @@ std::optional<Grant> SlotAllocator::take(std::span<const Holder> unwilling) {
   }
   const std::optional<SlotId> retired = used_up ? slot : ring_.retirable(unwilling, spares(), uncounted());
   if (retired) ring_.retire(*retired);
+  try {
+    return make_slot(retired && !used_up);
+  } catch (...) {
+    if (retired) ring_.abort(*retired);  // free again
+    throw;
+  }
+}
+
+std::optional<Grant> SlotAllocator::make_slot(bool is_spare) {
   if (ring_.slots().size() >= static_cast<std::size_t>(endpoint_.slots)) return std::nullopt;
-  slot = ring_.add();
-  ring_.begin(*slot);
+  Grant grant{.slot = ring_.next(), .is_new = true, .spare_for = readers_on(ring_.retired())};
+  std::string spare = is_spare ? spare_made(grant) : "";
+  ring_.begin(ring_.add());
   granted_ = true;
-  Grant grant{.slot = *slot, .is_new = true, .spare_for = readers_on(ring_.retired())};
-  if (retired && !used_up) spare_ = spare_made(grant);
+  if (is_spare) spare_ = std::move(spare);
   return grant;
 }
 
@@ -56,15 +68,16 @@ std::optional<Grant> SlotAllocator::take_single_copy(std::span<const Holder> yie
   return Grant{.slot = *slot};
 }
 
-Grant SlotAllocator::replace(Grant grant) {
+Grant SlotAllocator::replace(const Grant& grant) {
+  Grant fresh = grant;
+  fresh.slot = ring_.add();
+  fresh.is_new = true;
+  ring_.begin(fresh.slot);
   ring_.abort(grant.slot);
   ring_.retire(grant.slot);
   ahead_.reset();
   granted_ = true;
-  grant.slot = ring_.add();
-  grant.is_new = true;
-  ring_.begin(grant.slot);
-  return grant;
+  return fresh;
 }
 
 void SlotAllocator::give_back(const Grant& grant) {
@@ -75,20 +88,16 @@ void SlotAllocator::give_back(const Grant& grant) {
   if (grant.is_new) ring_.retire(grant.slot);  // it never had memory
 }
 
-void SlotAllocator::announce(const Grant& grant, const std::optional<OfferedSlot>& memory) {
-  if (memory) memory_[grant.slot.index] = *memory;
+void SlotAllocator::announced() {
   granted_ = false;
   ahead_.reset();
-  warning_ = std::exchange(spare_, {});
+  spare_.clear();
 }
 
-std::vector<SlotId> SlotAllocator::drop_gone() {
-  std::vector<SlotId> gone = ring_.take_gone();
-  for (const SlotId slot : gone) {
-    memory_.erase(slot.index);
-    digests_.erase(slot.index);
-  }
-  return gone;
+void SlotAllocator::drop(SlotId slot) {
+  ring_.drop(slot);
+  memory_.erase(slot.index);
+  digests_.erase(slot.index);
 }
 
 void SlotAllocator::publish(const Publication& publication) {

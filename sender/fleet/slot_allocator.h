@@ -1,7 +1,7 @@
 // SlotAllocator: keeps track of the sender's slots, with their memory, digests and holders, and of which slot the
 // public thread may write. Pure bookkeeping over a SlotRing.
 //
-//              take() / take_ahead()          announce()
+//              take() / take_ahead()          announced()
 //   nothing ──────────────────────▶ granted ─────────────▶ written for a version, which is then published or aborted
 //      ▲                              │
 //      └───────── give_back() ────────┘
@@ -44,11 +44,12 @@ class SlotAllocator {
   std::optional<Grant> take(std::span<const Holder> unwilling);
   // For a single copy: returns the one slot, if all its holders are in `yielding`.
   std::optional<Grant> take_single_copy(std::span<const Holder> yielding);
-  Grant replace(Grant grant);  // returns it with a new slot
+  Grant replace(const Grant& grant);  // returns it with a new slot
   void give_back(const Grant& grant);
-  void announce(const Grant& grant, const std::optional<OfferedSlot>& memory);
-  // Returns, and forgets, slots that left the ring and have no readers.
-  std::vector<SlotId> drop_gone();
+  void add_memory(SlotId slot, const OfferedSlot& memory) { memory_[slot.index] = memory; }  // if the slot is new
+  void announced();                                                                          // the granted slot
+  std::vector<SlotId> gone() const { return ring_.gone(); }  // slots that left the ring and have no readers
+  void drop(SlotId slot);                                    // one of gone()
 
   void seal(SlotId slot, Version version) { ring_.seal(slot, version); }
   void publish(const Publication& publication);
@@ -85,11 +86,12 @@ class SlotAllocator {
 
   // ---- texts ----
 
-  std::string readers() const { return readers_on(all()); }  // who keeps slots from being written: "a (slot 0), …"
-  std::optional<int> spares_used() const;                    // nullopt unless all spares are used
-  std::string take_warning() { return std::exchange(warning_, {}); }  // the warning that the announced slot is a spare
+  std::string readers() const { return readers_on(all()); }    // who keeps slots from being written: "a (slot 0), …"
+  std::optional<int> spares_used() const;                      // nullopt unless all spares are used
+  const std::string& spare_warning() const { return spare_; }  // the warning that the granted slot is a spare
 
  private:
+  std::optional<Grant> make_slot(bool is_spare);
   std::string readers_on(const std::vector<SlotId>& slots) const;
   std::string spare_made(const Grant& grant) const;
   // With spares=0 no slot may be made, so every lease counts.
@@ -110,7 +112,6 @@ class SlotAllocator {
   bool granted_ = false;         // a slot is granted, perhaps ahead, and its version is not announced yet
   std::optional<SlotId> ahead_;  // granted ahead; the public thread has not reported that it uses it
   std::string spare_;            // the current grant's warning
-  std::string warning_;
 };
 
 }  // namespace bascule::inline v0

@@ -9,10 +9,12 @@ namespace bascule::inline v0 {
 
 InFlightVersion& Versions::begin(Round round, bool is_catch_up) {
   const Ticket ticket = next_++;
+  InFlightVersion& version =
+      under_way_
+          .emplace(ticket, InFlightVersion{.ticket = ticket, .round = std::move(round), .is_catch_up = is_catch_up})
+          .first->second;
   if (!is_catch_up) sent_ = ticket;
-  return under_way_
-      .emplace(ticket, InFlightVersion{.ticket = ticket, .round = std::move(round), .is_catch_up = is_catch_up})
-      .first->second;
+  return version;
 }
 
 void Versions::end(Ticket ticket) {
@@ -35,9 +37,9 @@ std::vector<Ticket> Versions::tickets() const {
 
 // ---- deadlines ----
 
-std::optional<Clock::time_point> Versions::wait_until(Clock::time_point until) {
+std::optional<Clock::time_point> Versions::wait_until(Clock::time_point until) const {
   if (until == Clock::time_point::max() || (wakes_at_ && *wakes_at_ <= until)) return std::nullopt;
-  return wakes_at_ = until;
+  return until;
 }
 
 std::vector<Ticket> Versions::due(Clock::time_point now) const {
@@ -47,12 +49,11 @@ std::vector<Ticket> Versions::due(Clock::time_point now) const {
   return due;
 }
 
-std::optional<Clock::time_point> Versions::wake_behind(Clock::time_point now) {
+std::optional<Clock::time_point> Versions::wake_behind(Clock::time_point now) const {
   std::optional<Clock::time_point> next;
   for (const auto& [ticket, each] : under_way_)
     if (const auto at = each.round.next_deadline(now)) next = next ? std::min(*next, *at) : at;
-  if (next && (!wakes_at_ || *next < *wakes_at_)) return wakes_at_ = next;
-  return std::nullopt;
+  return next && (!wakes_at_ || *next < *wakes_at_) ? next : std::nullopt;
 }
 
 std::optional<SlotId> Versions::end_delivery(Ticket ticket) {

@@ -48,11 +48,12 @@ class Versions {
   // ---- deadlines ----
 
   // A limit ends at `until`. Returns a time to wake at, unless an earlier wake-up was already requested.
-  std::optional<Clock::time_point> wait_until(Clock::time_point until);
+  std::optional<Clock::time_point> wait_until(Clock::time_point until) const;
+  void wakes(Clock::time_point at) { wakes_at_ = at; }  // that wake-up was requested
   void woken() { wakes_at_.reset(); }
   std::vector<Ticket> due(Clock::time_point now) const;
-  std::optional<Clock::time_point> wake_behind(
-      Clock::time_point now);  // when to wake for the next deadline, once the passed ones are judged
+  // When to wake for the next deadline, once the passed ones are judged; as wait_until().
+  std::optional<Clock::time_point> wake_behind(Clock::time_point now) const;
 
   // ---- deliveries under way, including versions that were given up ----
 

@@ -17,9 +17,8 @@ void Writer::note(event::TakeGivenUp&, FleetTurn& turn) {
 }
 
 void Writer::note(event::SlotReplaced& replaced, FleetTurn& turn) {
-  Grant grant = books_.slots.replace(std::move(replaced.grant));
-  drop_gone(turn);  // including the replaced one
-  turn.act(action::GrantSlot{std::move(grant)});
+  grant_ = books_.slots.replace(replaced.grant);
+  turn.writer_waits = true;
 }
 
 void Writer::note(event::GivenBack& back, FleetTurn& turn) {
@@ -29,16 +28,19 @@ void Writer::note(event::GivenBack& back, FleetTurn& turn) {
 }
 
 void Writer::serve(FleetTurn& turn) {
+  if (grant_) return hand_over(turn);
   if (InFlightVersion* sent = books_.versions.sent()) return single_copy_.let_write(*sent, turn);
   SlotAllocator& slots = books_.slots;
   if (!slots.is_open() || (slots.granted() && !slots.ahead())) return;
   if (!wanted_) {
     drop_gone(turn);
+    turn.make_room();
     if (const std::optional<SlotId> ahead = slots.take_ahead()) turn.act(action::TakeAhead{*ahead});
     return;
   }
   if (!wanted_->empty()) {
     if (const auto known = books_.roster.addressed(*wanted_); !known.ok()) {
+      turn.make_room(2);
       wanted_.reset();
       turn.act(action::GrantSlot{known.status()});
       if (slots.ahead()) turn.act(action::TakeAhead{*slots.ahead()});
@@ -49,8 +51,14 @@ void Writer::serve(FleetTurn& turn) {
   if (!grant) return catch_ups_.give_up_idle(turn);
   grant->in_pieces = books_.writes_in_pieces();
   grant->to = *std::exchange(wanted_, std::nullopt);
-  drop_gone(turn);
-  turn.act(action::GrantSlot{*std::move(grant)});
+  grant_ = std::move(grant);
+  hand_over(turn);
+}
+
+void Writer::hand_over(FleetTurn& turn) {
+  drop_gone(turn);  // including a replaced slot
+  turn.make_room();
+  turn.act(action::GrantSlot{*std::exchange(grant_, std::nullopt)});
 }
 
 // Holders that may never release by themselves: evicted workers may have stopped for good, and workers left out of
@@ -65,8 +73,9 @@ std::vector<Holder> Writer::unwilling() const {
 }
 
 void Writer::drop_gone(FleetTurn& turn) {
-  for (const SlotId slot : books_.slots.drop_gone()) {
+  for (const SlotId slot : books_.slots.gone()) {
     turn.act(action::DropSlot{slot});
+    books_.slots.drop(slot);
     for (auto& [id, member] : books_.roster.members()) {
       member.leases.erase(slot.index);
       member.knows.erase(slot.index);
@@ -79,8 +88,7 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
   const Grant& grant = announced.grant;
   const bool single_copy = books_.slots.single_copy();
   books_.versions.use(grant.version);
-  books_.slots.announce(grant, announced.memory);
-  if (std::string warning = books_.slots.take_warning(); !warning.empty()) books_.warn(std::move(warning));
+  if (announced.memory) books_.slots.add_memory(grant.slot, *announced.memory);
   const Publication publication{
       .version = grant.version, .slot = grant.slot, .bytes = books_.layout->bytes(), .digest = std::nullopt};
   const std::vector<WorkerId> owed = books_.roster.still_addressed(grant.to);  // empty if all have left
@@ -92,8 +100,6 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
     told.push_back(&member);
     workers.push_back({id, member.name(), member.group()});
   }
-  books_.tell_prepare(told, publication, turn);
-  if (books_.slots.memory(grant.slot).memory->device != kHost) turn.act(action::KeepAwake{true});
   InFlightVersion& sent = books_.versions.begin(Round(publication, std::move(workers),
                                                       {.single_copy = single_copy,
                                                        .delivers = books_.rules.delivers,
@@ -101,11 +107,22 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
                                                        .each = books_.endpoint.commit_each,
                                                        .persists = books_.rules.persists}),
                                                 /*is_catch_up=*/false);
-  sent.names = grant.to;
-  sent.owed.insert(owed.begin(), owed.end());
-  sent.written = !single_copy;  // a single copy is written later, once it may be
-  if (single_copy) books_.limit(sent, announced.limit, turn);
-  turn.going_on.insert(sent.ticket);
+  try {
+    sent.names = grant.to;
+    sent.owed.insert(owed.begin(), owed.end());
+    sent.written = !single_copy;  // a single copy is written later, once it may be
+    turn.going_on.insert(sent.ticket);
+    if (single_copy) books_.limit(sent, announced.limit, turn);
+    turn.make_room();  // for KeepAwake
+    if (const std::string& warning = books_.slots.spare_warning(); !warning.empty()) books_.warn(warning);
+    books_.tell_prepare(told, publication, turn);
+  } catch (...) {  // the event comes again
+    turn.going_on.erase(sent.ticket);
+    books_.versions.end(sent.ticket);
+    throw;
+  }
+  books_.slots.announced();
+  if (books_.slots.memory(grant.slot).memory->device != kHost) turn.act(action::KeepAwake{true});
 }
 
 }  // namespace bascule::inline v0

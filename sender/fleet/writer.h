@@ -29,11 +29,13 @@ class Writer {
  private:
   std::vector<Holder> unwilling() const;
   void drop_gone(FleetTurn& turn);
+  void hand_over(FleetTurn& turn);
 
   Books& books_;
   SingleCopy& single_copy_;
   CatchUps& catch_ups_;
   std::optional<std::vector<std::string>> wanted_;  // the public thread waits for a slot for these; empty: for all
+  std::optional<Grant> grant_;                      // to be handed over
 };
 
 }  // namespace bascule::inline v0

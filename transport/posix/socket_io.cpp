@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -16,11 +17,13 @@ void take_descriptors(msghdr& message, std::vector<UniqueFd>& descriptors) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    std::array<UniqueFd, kMaxDescriptors> came;  // they are ours, even if there is no memory for the list
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      descriptors.emplace_back(fd);
+      came.at(i) = UniqueFd(fd);
     }
+    for (std::size_t i = 0; i < count; ++i) descriptors.push_back(std::move(came.at(i)));
   }
 }
 

@@ -3,10 +3,10 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/wire/linger.h>
 #include <bascule/transport/wire/tls_io.h>
@@ -48,6 +48,13 @@ Channel::Channel(Socket socket, std::optional<TlsSession> tls) : socket_(std::mo
   keep_to_this_process(socket_);
 }
 
+// Without memory only this connection ends. A handler that throws also ends it: what the handler was to do for this
+// peer is lost.
+template <typename Work>
+void Channel::guarded(Work work) noexcept {
+  if (const absl::Status done = caught(std::move(work)); !done.ok()) fail(done);
+}
+
 void Channel::start(OnMessage on_message, OnClosed on_closed) {
   const bool reading = handlers_ != nullptr;
   handlers_ = std::make_shared<Handlers>(Handlers{std::move(on_message), std::move(on_closed)});
@@ -58,19 +65,24 @@ void Channel::start(OnMessage on_message, OnClosed on_closed) {
   if (peer_gone_) peer_gone(EPIPE);
 }
 
-void Channel::close() {
-  if (open()) write_queue();
-  if (tls_ && queue_.empty() && !peer_gone_) tls_->close();
+void Channel::close() noexcept {
+  static_cast<void>(caught([this] {
+    if (open()) write_queue();
+    if (tls_ && queue_.empty() && !peer_gone_) tls_->close();
+  }));
   handlers_.reset();
-  if (open() && !peer_gone_) {
+  static_cast<void>(caught([this] {
+    if (!open() || peer_gone_) return;
     if (tls_) flush(socket_.native_handle(), *tls_);
     close_lingering(std::move(socket_));  // ours is no longer open
-  }
+  }));
   shut();
 }
 
-void Channel::shut() {
-  if (tls_ && open()) flush(socket_.native_handle(), *tls_);  // a final close_notify or alert
+void Channel::shut() noexcept {
+  static_cast<void>(caught([this] {
+    if (tls_ && open()) flush(socket_.native_handle(), *tls_);  // a final close_notify or alert
+  }));
   close_kept(socket_);
   tls_.reset();
   queue_.clear();
@@ -78,15 +90,15 @@ void Channel::shut() {
   descriptors_.clear();
 }
 
-void Channel::fail(absl::Status why) {
+void Channel::fail(absl::Status why) noexcept {
   if (!open()) return;
   shut();
   why_ = std::move(why);
   post_closed();
 }
 
-void Channel::post_closed() {
-  boost::asio::post(socket_.get_executor(), [weak = weak_from_this()] {
+void Channel::post_closed() noexcept {
+  post_surely(socket_.get_executor(), [weak = weak_from_this()] {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->handlers_) return;
     const std::shared_ptr<Handlers> handlers = std::exchange(self->handlers_, nullptr);
@@ -102,14 +114,15 @@ void Channel::wait_readable() {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
     self->waits_readable_ = false;
-    if (error) return self->fail(unavailable("waiting for the peer: ", error.message()));
-    self->read_on();
+    self->guarded(
+        [&] { error ? self->fail(unavailable("waiting for the peer: ", error.message())) : self->read_on(); });
   });
 }
 
 void Channel::read_soon() {
   boost::asio::post(socket_.get_executor(), [weak = weak_from_this()] {
-    if (const std::shared_ptr<Channel> self = weak.lock(); self && self->open()) self->read_on();
+    if (const std::shared_ptr<Channel> self = weak.lock(); self && self->open())
+      self->guarded([&] { self->read_on(); });
   });
 }
 
@@ -125,9 +138,11 @@ bool Channel::read_frames(int most_reads) {
   return false;
 }
 
-void Channel::read_queued() {
+void Channel::read_queued() noexcept {
   const std::shared_ptr<Channel> kept = shared_from_this();  // a handler may drop it
-  if (handlers_) read_frames(kReadsPerWake * 16);
+  guarded([this] {
+    if (handlers_) read_frames(kReadsPerWake * 16);
+  });
 }
 
 bool Channel::read_some() {
@@ -187,16 +202,20 @@ void Channel::decode_behind() {
   decoding_ = true;
   decoder_->decode(std::exchange(body_, {}), length_,
                    [weak = weak_from_this(), executor = socket_.get_executor()](absl::StatusOr<Message> decoded) {
-                     boost::asio::post(executor, [weak, decoded = std::move(decoded)]() mutable {
+                     post_surely(executor, [weak, decoded = std::move(decoded)]() mutable {
                        const std::shared_ptr<Channel> self = weak.lock();
                        if (!self || !self->open()) return;
-                       self->decoding_ = false;
-                       self->last_heard_ = Clock::now();
-                       self->deliver(std::move(decoded));
-                       if (!self->open()) return;
-                       self->peer_gone_ ? self->peer_gone(self->why_gone_) : self->read_soon();
+                       self->guarded([&] { self->decoded(std::move(decoded)); });
                      });
                    });
+}
+
+void Channel::decoded(absl::StatusOr<Message> message) {
+  decoding_ = false;
+  last_heard_ = Clock::now();
+  deliver(std::move(message));
+  if (!open()) return;
+  peer_gone_ ? peer_gone(why_gone_) : read_soon();
 }
 
 void Channel::deliver(absl::StatusOr<Message> message) {
@@ -209,11 +228,17 @@ void Channel::deliver(absl::StatusOr<Message> message) {
 
 // ---- writing ----
 
-void Channel::send(const Message& message, const std::vector<int>& descriptors) {
-  if (open() && !peer_gone_) send(std::make_shared<const EncodedMessage>(message), descriptors);
+void Channel::send(const Message& message, const std::vector<int>& descriptors) noexcept {
+  guarded([&] {
+    if (open() && !peer_gone_) write(std::make_shared<const EncodedMessage>(message), descriptors);
+  });
 }
 
-void Channel::send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors) {
+void Channel::send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors) noexcept {
+  guarded([&] { write(std::move(message), descriptors); });
+}
+
+void Channel::write(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors) {
   if (!open() || peer_gone_) return;
   const std::size_t size = message->size();
   if (size > kMaxFrameBytes)
@@ -268,9 +293,11 @@ void Channel::wait_writable() {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
     self->waits_writable_ = false;
-    if (error) return self->fail(unavailable("waiting for the peer to read: ", error.message()));
-    self->write_queue();
-    self->wait_writable();
+    self->guarded([&] {
+      if (error) return self->fail(unavailable("waiting for the peer to read: ", error.message()));
+      self->write_queue();
+      self->wait_writable();
+    });
   });
 }
 
@@ -298,13 +325,15 @@ void Channel::peer_gone(int error) {
   why_gone_ = error;
   queue_.clear();
   queued_bytes_ = 0;
-  boost::asio::post(socket_.get_executor(), [weak = weak_from_this(), error] {
+  post_surely(socket_.get_executor(), [weak = weak_from_this(), error] {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || !self->handlers_) return;
-    self->read_frames(kReadsPerWake * 16);
-    if (self->decoding_) return;  // this comes again
-    self->fail(is_hang_up(error) ? unavailable("the peer hung up")
-                                 : unavailable("writing to the peer: ", std::strerror(error)));
+    self->guarded([&] {
+      self->read_frames(kReadsPerWake * 16);
+      if (self->decoding_) return;  // this comes again
+      self->fail(is_hang_up(error) ? unavailable("the peer hung up")
+                                   : unavailable("writing to the peer: ", std::strerror(error)));
+    });
   });
 }
 

@@ -49,7 +49,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   ~Channel() { shut(); }
 
   // Begins to read. `on_closed` is called once, when the peer has hung up (UNAVAILABLE), broken the protocol
-  // (INVALID_ARGUMENT) or stopped reading (RESOURCE_EXHAUSTED), but never after close(). Messages that the peer sent
+  // (INVALID_ARGUMENT) or stopped reading (RESOURCE_EXHAUSTED), and if there is no memory for a message or `on_message`
+  // throws (RESOURCE_EXHAUSTED, INTERNAL), but never after close(). Messages that the peer sent
   // before it hung up are delivered first, even if a send() finds the peer gone. Both handlers are dropped before
   // `on_closed` runs, or by close(). Another start() replaces the handlers, starting with the next message.
   void start(OnMessage on_message, OnClosed on_closed);
@@ -60,18 +61,18 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   // Queues a message, and tries to write it at once. Descriptors (at most kMaxDescriptors; none over TLS) are
   // duplicated, so the caller keeps its own. Does nothing once the channel is closed.
-  void send(const Message& message, const std::vector<int>& descriptors = {});
+  void send(const Message& message, const std::vector<int>& descriptors = {}) noexcept;
   // The same for a message to many peers, which is encoded once; all queues share one copy.
-  void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
+  void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {}) noexcept;
 
   // Handles messages that have already arrived, except one that is being decoded, and those after it. Call it before
   // you give up a peer for its silence, but not from a handler of this channel. The call may close the channel.
-  void read_queued();
+  void read_queued() noexcept;
 
   // Writes what the socket takes at once, then closes; no handler is called any more. Over TLS, close_notify ends the
   // stream if everything was written. The socket lingers, so that the peer can read what was written
   // (transport/wire/linger.h). Dropping the last reference without close() cuts the connection instead.
-  void close();
+  void close() noexcept;
 
   bool open() const { return socket_.is_open(); }
   int descriptor() { return socket_.native_handle(); }  // for questions to the kernel about the peer
@@ -94,6 +95,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
     std::size_t left() const { return header.size() + body->size() - sent; }
   };
 
+  template <typename Work>
+  void guarded(Work work) noexcept;
+  void write(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors);
   void read_on();
   void wait_readable();
   void read_soon();
@@ -103,6 +107,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void finish_header();
   void finish_frame();
   void decode_behind();
+  void decoded(absl::StatusOr<Message> message);
   void deliver(absl::StatusOr<Message> message);
 
   bool unsent() const;
@@ -112,9 +117,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void enqueue(Frame frame, std::span<const int> descriptors);
   void peer_gone(int error);
 
-  void fail(absl::Status why);
-  void shut();
-  void post_closed();
+  void fail(absl::Status why) noexcept;
+  void shut() noexcept;
+  void post_closed() noexcept;
 
   Socket socket_;
   std::optional<TlsSession> tls_;

@@ -1,22 +1,18 @@
 #include <bascule/transport/wire/decoder.h>
 
 #include <memory>
-#include <new>
 #include <utility>
 
-#include <bascule/transport/status.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0 {
 
 void Decoder::decode(Body body, std::size_t length, OnDecoded done) {
   std::function<void()> task = [this, length, body = std::make_shared<Body>(std::move(body)), done = std::move(done)] {
-    absl::StatusOr<Message> message =
-        absl::ResourceExhaustedError(cat("no memory for a message of ", length, " bytes"));
-    try {
-      message = bascule::decode(std::span(*body).first(length), &known_);
-    } catch (const std::bad_alloc&) {
-    }
+    absl::StatusOr<Message> message = out_of_memory();
+    const absl::Status decoded = caught([&] { message = bascule::decode(std::span(*body).first(length), &known_); });
+    if (!decoded.ok()) message = decoded;
     done(std::move(message));
   };
   has_thread() ? thread_->submit(std::move(task)) : task();

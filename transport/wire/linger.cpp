@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/socket_io.h>
@@ -82,6 +83,9 @@ void close_kept(Socket& socket) {
   socket.close(ignored);
 }
 
-void close_lingering(Socket socket) { std::make_shared<Lingering>(std::move(socket))->start(); }
+void close_lingering(Socket socket) {
+  const absl::Status lingers = caught([&] { std::make_shared<Lingering>(std::move(socket))->start(); });
+  if (!lingers.ok()) close_kept(socket);  // it was not moved, or is closed already
+}
 
 }  // namespace bascule::inline v0

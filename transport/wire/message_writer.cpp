@@ -4,41 +4,75 @@
 
 namespace bascule::inline v0 {
 
+void MessageWriter::head(Bytes& to, Major major, std::uint64_t argument) {
+  constexpr std::uint8_t kOneByte = 24;  // the argument follows; then in 2, 4 or 8 bytes
+  const auto first = static_cast<std::uint8_t>(major << 5);
+  if (argument < kOneByte) return to.push_back(static_cast<std::uint8_t>(first | argument));
+  const int width = argument >> 8 == 0 ? 0 : argument >> 16 == 0 ? 1 : argument >> 32 == 0 ? 2 : 3;
+  to.push_back(static_cast<std::uint8_t>(first | (kOneByte + width)));
+  for (int shift = 8 * (1 << width) - 8; shift >= 0; shift -= 8)
+    to.push_back(static_cast<std::uint8_t>(argument >> shift));
+}
+
+void MessageWriter::string(Bytes& to, Major major, std::string_view bytes) {
+  head(to, major, bytes.size());
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+MessageWriter::Added MessageWriter::add(std::string_view key) {
+  ++to_[map_];
+  string(to_, kText, key);
+  return {};
+}
+
 void MessageWriter::bytes(const char* key, const std::string& value) {
-  map_[key] = Json::binary({value.begin(), value.end()});
+  add(key);
+  string(to_, kBytes, value);
 }
 
 void MessageWriter::bytes(const char* key, const std::optional<std::string>& value) {
   if (value) bytes(key, *value);
 }
 
-MessageWriter::Json MessageWriter::written(const std::string& text) {
-  if (text.size() > kMostTextBytes) return written(shortened(text, kMostTextBytes));
-  if (is_utf8(text)) return text;
-  std::string ascii = text;
-  for (char& c : ascii)
-    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
-  return ascii;
+void MessageWriter::constant(const char* key, const char* text) {
+  add(key);
+  string(to_, kText, text);
 }
 
-MessageWriter::Json MessageWriter::written(DType dtype) { return std::string(name_of(dtype)); }
+void MessageWriter::write(Bytes& to, double value, Added) {
+  constexpr std::uint8_t kDouble = 0xfb;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  to.push_back(kDouble);
+  for (int shift = 56; shift >= 0; shift -= 8) to.push_back(static_cast<std::uint8_t>(bits >> shift));
+}
 
-MessageWriter::Json MessageWriter::written(DigestMode mode) {
-  return std::string(kDigestModes[static_cast<std::size_t>(mode)]);
+void MessageWriter::write(Bytes& to, const std::string& text, Added) {
+  if (text.size() > kMostTextBytes) return write(to, shortened(text, kMostTextBytes), Added());
+  string(to, kText, text);
+  if (is_utf8(text)) return;
+  for (auto byte = to.end() - static_cast<std::ptrdiff_t>(text.size()); byte != to.end(); ++byte)
+    if (*byte >= 0x80) *byte = '?';
+}
+
+void MessageWriter::write(Bytes& to, DType dtype, Added) { string(to, kText, name_of(dtype)); }
+
+void MessageWriter::write(Bytes& to, DigestMode mode, Added) {
+  string(to, kText, kDigestModes[static_cast<std::size_t>(mode)]);
 }
 
 // 16 bytes, in the order of to_hex().
-MessageWriter::Json MessageWriter::written(const Digest& digest) {
-  std::vector<std::uint8_t> bytes;
+void MessageWriter::write(Bytes& to, const Digest& digest, Added) {
+  head(to, kBytes, 16);
   for (const std::uint64_t word : {digest.high, digest.low})
-    for (int shift = 56; shift >= 0; shift -= 8) bytes.push_back(static_cast<std::uint8_t>(word >> shift));
-  return Json::binary(std::move(bytes));
+    for (int shift = 56; shift >= 0; shift -= 8) to.push_back(static_cast<std::uint8_t>(word >> shift));
 }
 
-MessageWriter::Json MessageWriter::written(const Layout& layout) {
-  return written(LayoutParts{.tensors = {layout.tensors().begin(), layout.tensors().end()},
-                             .aliases = {layout.aliases().begin(), layout.aliases().end()},
-                             .bytes = layout.bytes()});
+void MessageWriter::write(Bytes& to, const Layout& layout, Added) {
+  write(to,
+        LayoutParts{.tensors = {layout.tensors().begin(), layout.tensors().end()},
+                    .aliases = {layout.aliases().begin(), layout.aliases().end()},
+                    .bytes = layout.bytes()},
+        Added());
 }
 
 }  // namespace bascule::inline v0

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -16,8 +15,6 @@ namespace bascule::inline v0 {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "slots are little-endian, and every hello says so");
-
-using Json = nlohmann::json;
 
 // In the order of Message's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
@@ -68,11 +65,15 @@ absl::Status check_compatibility_key(std::string_view compatibility_key) {
 }
 
 EncodedLayout encode(const Layout& layout) {
-  return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(layout)));
+  MessageWriter::Bytes bytes;
+  MessageWriter::write(bytes, layout);
+  return std::make_shared<const MessageWriter::Bytes>(std::move(bytes));
 }
 
 EncodedTensors encode(const std::vector<TensorSpec>& tensors) {
-  return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(tensors)));
+  MessageWriter::Bytes bytes;
+  MessageWriter::write(bytes, tensors);
+  return std::make_shared<const MessageWriter::Bytes>(std::move(bytes));
 }
 
 EncodedMessage::EncodedMessage(const Message& message) : name(name_of(message)) {
@@ -83,10 +84,9 @@ EncodedMessage::EncodedMessage(const Message& message) : name(name_of(message)) 
     last = hello->encoded_expected;
     key = "expected";
   }
-  MessageWriter writer(last ? key : "");
+  MessageWriter writer(bytes, last ? key : "");
   writer.constant("type", name);
   std::visit([&writer](const auto& alternative) { fields(writer, alternative); }, message);
-  bytes = Json::to_cbor(writer.take());
   if (last) add_key(bytes, key);
 }
 

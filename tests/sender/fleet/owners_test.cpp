@@ -141,7 +141,8 @@ class SlotAllocatorTest : public testing::Test {
     slots_.open(slots);
   }
   SlotId publish(const Grant& grant, Version version) {
-    slots_.announce(grant, OfferedSlot{.id = grant.slot, .memory = &memory_});
+    slots_.add_memory(grant.slot, OfferedSlot{.id = grant.slot, .memory = &memory_});
+    slots_.announced();
     slots_.seal(grant.slot, version);
     slots_.publish({.version = version, .slot = grant.slot, .bytes = 0, .digest = std::nullopt});
     return grant.slot;
@@ -173,11 +174,12 @@ TEST_F(SlotAllocatorTest, MakesASpareSlotForHoldersThatWillNotRelease) {
   const std::optional<Grant> spare = slots_.take(unwilling);
   ASSERT_TRUE(spare && spare->is_new);
   EXPECT_EQ(spare->spare_for, "h5 (slot 0)");
-  EXPECT_THAT(slots_.take_warning(), IsEmpty()) << "it is not announced";
-  slots_.announce(*spare, OfferedSlot{.id = spare->slot, .memory = &memory_});
-  EXPECT_THAT(slots_.take_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) still read"));
+  EXPECT_THAT(slots_.spare_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) still read"));
+  slots_.add_memory(spare->slot, OfferedSlot{.id = spare->slot, .memory = &memory_});
+  slots_.announced();
+  EXPECT_THAT(slots_.spare_warning(), IsEmpty()) << "it was announced";
   slots_.end_leases(5);
-  EXPECT_THAT(slots_.drop_gone(), ElementsAre(first));
+  EXPECT_THAT(slots_.gone(), ElementsAre(first));
 }
 
 TEST_F(SlotAllocatorTest, KeepsHoldersThatLeftForAsLongAsTheyHoldAnything) {
@@ -236,9 +238,11 @@ TEST(VersionsTest, AskToBeWokenForTheEarliestDeadlineOnly) {
   first.round.limit({.option = "timeout", .length = absl::Seconds(10), .until = at(10)});
   second.round.limit({.option = "timeout", .length = absl::Seconds(5), .until = at(5)});
   EXPECT_EQ(versions.wait_until(at(10)), at(10));
+  versions.wakes(at(10));
   EXPECT_EQ(versions.wait_until(at(20)), std::nullopt);
   EXPECT_EQ(versions.wait_until(Clock::time_point::max()), std::nullopt);
   EXPECT_EQ(versions.wait_until(at(5)), at(5));
+  versions.wakes(at(5));
   versions.woken();
   EXPECT_THAT(versions.due(at(5)), ElementsAre(second.ticket));
   EXPECT_EQ(versions.wake_behind(at(5)), at(10));

@@ -36,8 +36,8 @@ class FleetParts : public testing::Test {
   }
   void publish(Version version) {
     const Publication publication{.version = version, .slot = kSlot, .bytes = 16, .digest = std::nullopt};
-    books_.slots.announce(*(books_.slots.single_copy() ? books_.slots.take_single_copy({}) : books_.slots.take({})),
-                          {});
+    books_.slots.single_copy() ? books_.slots.take_single_copy({}) : books_.slots.take({});
+    books_.slots.announced();
     books_.slots.seal(kSlot, version);
     books_.slots.publish(publication);
     books_.versions.publish(version);
@@ -59,11 +59,12 @@ class FleetParts : public testing::Test {
 // Workers that come and go cause warnings, even if no version is sent for a long time.
 TEST_F(FleetParts, WarningsBetweenTwoReportsHaveALimit) {
   for (int i = 0; i < 200; ++i) books_.warn(cat("warning ", i));
-  const std::vector<std::string> warnings = books_.take_warnings();
+  const std::vector<std::string> warnings = books_.warnings();
   ASSERT_EQ(warnings.size(), 65U);
   EXPECT_EQ(warnings.front(), "warning 0");
   EXPECT_EQ(warnings.back(), "and 136 more warnings");
-  EXPECT_THAT(books_.take_warnings(), IsEmpty());
+  books_.reported();
+  EXPECT_THAT(books_.warnings(), IsEmpty());
 }
 
 // ---- CatchUps ----
@@ -95,6 +96,7 @@ TEST_F(FleetParts, ACatchUpThatWasAbortedWaitsForItsSlotToBeReleased) {
   EXPECT_FALSE(member.catch_up());
   EXPECT_EQ(member.releasing, kSlot);
   EXPECT_EQ(catch_ups.next(), member.id) << "it is looked at again";
+  catch_ups.looked_at(member.id);
   EXPECT_EQ(catch_ups.next(), std::nullopt);
   catch_ups.begin(member, turn_);
   EXPECT_FALSE(member.catch_up());
@@ -147,7 +149,8 @@ class SingleCopyParts : public FleetParts {
   SingleCopyParts() : FleetParts("slots=1") {
     publish(1);
     books_.slots.lease(kSlot, member_.holder());
-    books_.slots.announce(*single_copy_.take(), std::nullopt);
+    single_copy_.take();
+    books_.slots.announced();
     sent_ = &books_.versions.begin(Round({.version = 2, .slot = kSlot, .bytes = 16, .digest = std::nullopt},
                                          {{member_.id, "w"}}, {.single_copy = true}),
                                    /*is_catch_up=*/false);

@@ -24,7 +24,10 @@ FleetWorld::FleetWorld(std::string_view options, Scheme scheme)
       fleet(rules(options, scheme)) {}
 
 void FleetWorld::tell(Event event) {
-  for (Action& action : fleet.on(std::move(event), now)) actions_.push_back(std::move(action));
+  if (before_event != nullptr) before_event(event);
+  std::vector<Action> actions = fleet.on(std::move(event), now);
+  if (after_event != nullptr) after_event();
+  for (Action& action : actions) actions_.push_back(std::move(action));
   if (std::exchange(carrying_out_, true)) return;
   while (!actions_.empty()) {
     Action action = std::move(actions_.front());

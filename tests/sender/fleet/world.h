@@ -32,6 +32,9 @@ class FleetWorld {
   explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false, false, 1024});
   virtual ~FleetWorld() = default;
 
+  // Called around each event that the fleet handles; may be null.
+  static inline void (*before_event)(const Event&) = nullptr;
+  static inline void (*after_event)() = nullptr;
   // Passes the event to the fleet, and carries out the resulting actions.
   void tell(Event event);
   void pass(absl::Duration time);  // with the ticks due by then
