@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include <bascule/transport/caught.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -141,6 +142,7 @@ std::optional<LocalVersion> FlipGate::take(Version version, Deadline deadline, s
     lock.lock();
     came = has_ended();
   }
+  static_cast<void>(until_done([&] { dropped.reserve(dropped.size() + offered_.size()); }));  // none may be lost
   while (!offered_.empty() && offered_.begin()->first < version)
     dropped.push_back(std::move(offered_.extract(offered_.begin()).mapped()));
   if (!came || lost_) return std::nullopt;

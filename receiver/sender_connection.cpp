@@ -20,8 +20,8 @@ SenderConnection::SenderConnection(boost::asio::io_context& io, const ReceiverOp
       heartbeat_timer_(io) {}
 
 void SenderConnection::start() {
-  search();
   on_heartbeat();
+  search();
 }
 
 void SenderConnection::send(const Message& message, const std::vector<int>& descriptors) noexcept {
