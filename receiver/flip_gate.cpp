@@ -17,7 +17,8 @@ void FlipGate::set_pending() {
   const bool pending = !loading_ && (decided_.has_value() || yielded_ || poisoned_);
   if (!pending) pending_.store(false, std::memory_order_release);
   bell_.set(pending || !begun_);  // while pending() returns true, the descriptor is readable
-  if (pending) pending_.store(true, std::memory_order_release);
+  if (!pending || pending_.exchange(true, std::memory_order_acq_rel)) return;
+  bell_.set(true);  // an edge for a loop that the first one woke before pending() returned true
 }
 
 absl::StatusOr<int> FlipGate::descriptor() {

@@ -93,8 +93,9 @@ absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& la
   const std::string name = slot_file_name(slot);
   const fs::path path = folder_.path() / name;
   SlotMemory memory;
-  memory.descriptor.reset(
-      ::openat(folder_.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kReadOnly));
+  memory.descriptor = ProcessFd::make([&] {
+    return ::openat(folder_.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kReadOnly);
+  });
   if (!memory.descriptor) return errno_status(errno, cat("make ", path.string()));
   const int fd = memory.descriptor.get();
   const auto fill = [&]() -> absl::Status {
@@ -104,7 +105,7 @@ absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& la
     struct stat status {};
     if (::fstat(fd, &status) != 0) return errno_status(errno, cat("look at ", path.string()));
     made.inode = status.st_ino;
-    made.fd.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    made.fd = ProcessFd::make([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); });
     return made.fd ? absl::OkStatus() : errno_status(errno, cat("keep ", path.string()));
   };
   if (absl::Status status = fill(); !status.ok()) {
@@ -145,7 +146,7 @@ absl::Status MemmapSender::begin(SlotId slot, const std::atomic<std::uint64_t>& 
   BASCULE_TRY(write_stamp(file.fd.get(), file.shape, unwritten));
   tell(Kind::kWritten, slot_file_name(slot));
   if (!syncer_) return absl::OkStatus();
-  UniqueFd followed(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
+  ProcessFd followed = ProcessFd::make([&] { return ::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0); });
   if (!followed) return errno_status(errno, cat("follow ", slot_file_name(slot)));
   const std::uint64_t number =
       syncer_->copy_behind(std::move(followed), file.shape.data_offset, file.shape.data_bytes, bytes_done);
@@ -181,7 +182,7 @@ absl::Status MemmapSender::seal(const Publication& publication) {
 }
 
 void MemmapSender::unmake_slot(SlotId slot) {
-  UniqueFd closed;  // closes after the unlock
+  ProcessFd closed;  // closes after the unlock
   const std::lock_guard lock(mutex_);
   File& file = files_.at(slot);
   file.in_ring = false;

@@ -48,7 +48,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
  private:
   // One slot's file: its slot is in the ring, or has left the ring, or an earlier sender left the file.
   struct File {
-    UniqueFd fd;  // shares its description, which has the lock, with the slot's memory; none if the file was left
+    ProcessFd fd;  // shares its description, which has the lock, with the slot's memory; none if the file was left
     FileShape shape;
     std::uint64_t inode = 0;
     bool in_ring = false;

@@ -15,7 +15,7 @@ Syncer::~Syncer() {
   changed_.notify_all();
 }
 
-std::uint64_t Syncer::copy_behind(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
+std::uint64_t Syncer::copy_behind(ProcessFd fd, std::uint64_t data_offset, std::uint64_t bytes,
                                   const std::atomic<std::uint64_t>& bytes_done) {
   auto file = std::make_shared<File>();
   *file = {.fd = std::move(fd), .data_offset = data_offset, .bytes = bytes, .bytes_done = &bytes_done};

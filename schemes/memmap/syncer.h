@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/write_behind.h>
 #include <bascule/transport/task_thread.h>
 
@@ -31,7 +31,7 @@ class Syncer {
   // One writer makes these two calls; neither waits. copy_behind() returns a number for wait(). The slot is `bytes`
   // bytes of the file, starting at `data_offset`; the writer stores in `bytes_done` how many of them it has written.
   // `bytes_done` must live until sealed() or another copy_behind() returns, or this object is gone.
-  std::uint64_t copy_behind(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
+  std::uint64_t copy_behind(ProcessFd fd, std::uint64_t data_offset, std::uint64_t bytes,
                             const std::atomic<std::uint64_t>& bytes_done);
   void sealed();
 
@@ -40,7 +40,7 @@ class Syncer {
 
  private:
   struct File {
-    UniqueFd fd;
+    ProcessFd fd;
     std::uint64_t data_offset = 0, bytes = 0;
     const std::atomic<std::uint64_t>* bytes_done = nullptr;
   };

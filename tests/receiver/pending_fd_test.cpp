@@ -1,6 +1,7 @@
 // How an engine learns that commit() has work: by a descriptor that an event loop waits for, or by asking.
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include <bascule/receiver/receiver.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::test {
@@ -70,6 +72,29 @@ TEST_F(PendingFd, IsReadableWhenAVersionWaits) {
     EXPECT_FALSE(receiver_->commit().changed);  // the bell may have rung after the flip
     EXPECT_FALSE(rings(*descriptor, absl::Milliseconds(5))) << "each commit() drains it";
   }
+}
+
+// An edge-triggered loop is woken once per edge: it must find the version then.
+TEST_F(PendingFd, WakesAnEdgeTriggeredLoopOnceItCanCommit) {
+  const absl::StatusOr<int> descriptor = receiver_->pending_fd();
+  ASSERT_THAT(descriptor, IsOk());
+  const UniqueFd loop(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event wanted{.events = EPOLLIN | EPOLLET, .data = {}};
+  ASSERT_EQ(::epoll_ctl(loop.get(), EPOLL_CTL_ADD, *descriptor, &wanted), 0);
+  constexpr Version kVersions = 300;
+  std::thread engine([&] {
+    Version served = 0;
+    for (epoll_event event{}; served < kVersions && ::epoll_wait(loop.get(), &event, 1, 20'000) == 1;)
+      if (const Flip flip = receiver_->commit(); flip.changed) served = flip.version;
+    EXPECT_EQ(served, kVersions);
+  });
+  for (Version version = 1; version <= kVersions; ++version) {
+    model_.step(++generation_);
+    const absl::StatusOr<SendReport> report = sender_->send();
+    EXPECT_TRUE(report.ok() && report->complete()) << version;
+    if (HasFailure()) break;
+  }
+  engine.join();
 }
 
 TEST_F(PendingFd, AReceiverSaysWhetherAVersionWaitsAndFlipsToNone) {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "support/environment.h"
 #include "support/port.h"
@@ -69,6 +70,18 @@ class Forked : public testing::Test {
     ASSERT_EQ(::kill(left_, 0), 0);
   }
 
+  // What the forked process still has open of this folder.
+  std::vector<std::string> files_left_open() const {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(cat("/proc/", left_, "/fd"))) {
+      std::error_code gone;
+      const std::filesystem::path file = std::filesystem::read_symlink(entry.path(), gone);
+      if (file.string().starts_with(folder_.path().string()) && !std::filesystem::is_directory(file, gone))
+        files.push_back(file.filename());
+    }
+    return files;
+  }
+
   const test::TempFolder folder_;
   const std::string endpoint_ = cat("shm://", folder_.path().string(), "/e?suspect_after=60s");
   pid_t trainer_ = -1, left_ = -1;
@@ -88,6 +101,14 @@ class Forked : public testing::Test {
   const Scheme fake_ = test::fake_scheme(faults_);
   std::array<int, 2> to_trainer_{}, from_trainer_{};
 };
+
+// A slot's file that a forked process kept open would stay locked, and so in the folder, until that process ends.
+TEST_F(Forked, HasNoFileOfAKilledSendersSlots) {
+  const std::string endpoint = cat("memmap://", folder_.path().string(), "/m?suspect_after=60s");
+  start(endpoint, &::fork);
+  fork_and_kill();
+  for (const std::string& file : files_left_open()) EXPECT_EQ(file.find("slot-"), std::string::npos) << file;
+}
 
 TEST_F(Forked, KeepsNeitherLockNorSocketOfASenderThatIsGone) {
   start(endpoint_, ::fork);
