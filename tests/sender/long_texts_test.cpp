@@ -70,7 +70,7 @@ TEST_F(LongTexts, ThousandsOfNamesAreForgotten) {
     hello.worker = cat(i, std::string(240, 'x'));
     BarePeer peer = BarePeer::connect(folder_.path());
     peer.write(encode(hello));
-    if (i % 2000 == 0) peer.read(/*until_end=*/true);  // the sender has heard those before
+    if (i % 2000 == 0) peer.read(/*until_end=*/true);  // the sender has read those before
     if (i == 12'000) before = resident();              // the tables of names are full
   }
   EXPECT_LT(resident() - before, 1 << 20);

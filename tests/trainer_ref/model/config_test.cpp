@@ -163,7 +163,7 @@ TEST(Config, RopeScalingReplacesRopeParameters) {
   EXPECT_TRUE(both->rope_scaling.has_value());
   EXPECT_EQ(both->rope_theta, 500000.0) << "the top level's, since rope_scaling has none";
   config.erase("rope_theta");
-  EXPECT_EQ(read(config)->rope_theta, 10000.0) << "the default: that of rope_parameters is not read";
+  EXPECT_EQ(read(config)->rope_theta, 10000.0) << "the default: rope_parameters is not read";
   config["rope_scaling"] = json::object();
   EXPECT_EQ(read(config)->rope_theta, 1e6) << "an empty one replaces nothing";
   config["rope_scaling"] = nullptr;
