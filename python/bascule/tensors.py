@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from operator import index
 from typing import Any
 
 from . import _core
+from ._torch import imported
 from .errors import BasculeError
 
 HOST = -1  # used as a device number
@@ -60,13 +60,13 @@ def dtype_name(dtype: Any) -> str:
 
 def is_torch(tensor: Any) -> bool:
     """Whether `tensor` is a torch tensor. Does not import torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def is_module(model: Any) -> bool:
     """Whether `model` is a torch module. Does not import torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
@@ -110,7 +110,7 @@ def not_a_tensor(found: Any) -> BasculeError:
 
 def check_elements(tensor: Any) -> None:
     """Raises BasculeError (INVALID_ARGUMENT) if a torch tensor's elements do not lie, whole, in its own memory."""
-    torch = sys.modules["torch"]
+    torch = imported()
     kind = type(tensor)
     if kind.__name__ == "DTensor":
         raise BasculeError(f"a DTensor has only its shard here; {GATHER}", "INVALID_ARGUMENT")
@@ -182,14 +182,14 @@ def device_of(specs: Sequence[TensorSpec]) -> int:
 
 def wait_for_stream(device: int) -> None:
     """Blocks until torch's current stream on a GPU has done its work. Does nothing on the host, or without torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     if device != HOST and torch is not None:
         torch.cuda.current_stream(device).synchronize()
 
 
 def current_stream(device: int) -> int:
     """The handle of torch's current stream on a GPU; 0 on the host, or without torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     return 0 if device == HOST or torch is None else torch.cuda.current_stream(device).cuda_stream
 
 
