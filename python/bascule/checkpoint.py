@@ -27,9 +27,14 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
     Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; FAILED_PRECONDITION without torch or
     safetensors. Also raises the errors of a Sender's wait_for_workers() and stream().
     """
-    if not checkpoint:
+    if not checkpoint and isinstance(checkpoint, str):
         raise BasculeError("expected a safetensors file or a folder of them, found an empty path", "INVALID_ARGUMENT")
-    paths = _files(Path(checkpoint))
+    try:
+        paths = _files(Path(checkpoint))
+    except TypeError:
+        raise BasculeError(f"checkpoint: expected a path, found {checkpoint!r:.200}", "INVALID_ARGUMENT") from None
+    except OSError as error:
+        raise BasculeError(f"checkpoint: {str(checkpoint):.200}: {error.strerror}", "NOT_FOUND") from None
     try:
         import torch  # noqa: F401  safetensors' tensors are torch's
         from safetensors import SafetensorError, safe_open

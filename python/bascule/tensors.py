@@ -13,6 +13,7 @@ from ._torch import imported
 from .errors import BasculeError
 
 HOST = -1  # used as a device number
+_DIGITS = 9  # of a GPU's number, at most
 
 # What to do with a tensor of which this process has only a part.
 GATHER = "register specs of the whole tensors, and stream() each one gathered (Sharded weights in docs/guide/python.md)"
@@ -112,6 +113,8 @@ def check_elements(tensor: Any) -> None:
     """Raises BasculeError (INVALID_ARGUMENT) if a torch tensor's elements do not lie, whole, in its own memory."""
     torch = imported()
     kind = type(tensor)
+    if torch.nn.parameter.is_lazy(tensor):
+        raise BasculeError("it belongs to a lazy module and has no shape yet; call the model once first", "INVALID_ARGUMENT")
     if kind.__name__ == "DTensor":
         raise BasculeError(f"a DTensor has only its shard here; {GATHER}", "INVALID_ARGUMENT")
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
@@ -166,7 +169,7 @@ def device_number(device: Any) -> int:
     if text == "cpu":
         return HOST
     kind, _, number = text.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()):
+    if kind != "cuda" or (number and not number.isdecimal()) or len(number) > _DIGITS:
         raise BasculeError(f'device: expected "cpu" or "cuda:N", found {device!r}', "INVALID_ARGUMENT")
     return int(number or 0)
 
@@ -257,6 +260,9 @@ def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
     check_name(name)
     if rename is None:
         return name
+    if not callable(rename):
+        raise BasculeError(f"rename: expected a function of a tensor's name, or None, found {rename!r:.200}",
+                           "INVALID_ARGUMENT")
     travels = rename(name)
     check_name(travels)
     return travels

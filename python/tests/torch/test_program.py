@@ -58,6 +58,13 @@ def test_a_tensor_that_the_index_names_and_no_file_has_is_named_before_anything_
     assert error.value.code == "DATA_LOSS"
 
 
+@pytest.mark.parametrize("path, text", [(b"x", "checkpoint: expected a path, found b'x'"), ("x" * 5000, "too long"),
+                                        (None, "checkpoint: expected a path, found None"), ("", "an empty path")])
+def test_what_is_no_path_is_refused_by_name(path, text):
+    with pytest.raises(bascule.BasculeError, match=text):
+        checkpoint.send(path, "no endpoint")
+
+
 def test_an_index_says_which_files_are_the_checkpoints(endpoint, tmp_path):
     weights = {"a": torch.ones(2), "b": torch.ones(3)}
     safetensors.save_file({"a": weights["a"]}, tmp_path / "model-1.safetensors")
