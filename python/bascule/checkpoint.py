@@ -49,8 +49,8 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
             except (SafetensorError, OSError) as error:
                 raise BasculeError(f"{path}: {error}", "DATA_LOSS") from None
             if missing := sorted(names.difference(files[path].keys())):
-                raise BasculeError(f"{path}: expected the tensor {missing[0]}, which the index names; found none of this "
-                                   "name", "DATA_LOSS")
+                raise BasculeError(f"{path}: expected the tensor {missing[0]}, which the index names, "
+                                   "found none of this name", "DATA_LOSS")
         with Sender(endpoint, expect_workers=workers) as sender:
             sender.register_model(_specs(files), rename=None)
             sender.wait_for_workers(workers, timeout)

@@ -350,7 +350,8 @@ class Targets:
             _check_contiguous(target.name, shape, strides)
             what = f"target {text('the name of a target', target.name)}"
             parts = [_boxed(what, part) for part in each_a(f"{what}: parts", Part, target.parts)]
-            described.add(target.name, dtype, shape, address, device, parts, whole(f"{what}: join_dim", target.join_dim))
+            join_dim = whole(f"{what}: join_dim", target.join_dim)
+            described.add(target.name, dtype, shape, address, device, parts, join_dim)
         return described
 
 
@@ -363,6 +364,8 @@ def _boxed(what: str, part: Part) -> tuple[str, list[tuple[int, int, int]]]:
 
 
 def _check_contiguous(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    if 0 in shape:  # numpy's strides are then all 0
+        return
     packed = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size > 1 and stride != packed:

@@ -99,6 +99,7 @@ def describe_unnamed(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
     if type(tensor).__module__ == "numpy":
         return _describe_numpy(tensor)
     if hasattr(tensor, "__dlpack__"):
+        refuse_mask(tensor)
         return _core.describe(tensor)
     raise not_a_tensor(tensor)
 
@@ -109,12 +110,20 @@ def not_a_tensor(found: Any) -> BasculeError:
                         f"{type(found).__name__}", "INVALID_ARGUMENT")
 
 
+def refuse_mask(tensor: Any) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if `tensor` is a masked array of numpy."""
+    if any(base.__name__ == "MaskedArray" for base in type(tensor).__mro__):
+        raise BasculeError("it is a masked array, whose mask would not be sent; send its filled(…) or its data",
+                           "INVALID_ARGUMENT")
+
+
 def check_elements(tensor: Any) -> None:
     """Raises BasculeError (INVALID_ARGUMENT) if a torch tensor's elements do not lie, whole, in its own memory."""
     torch = imported()
     kind = type(tensor)
     if torch.nn.parameter.is_lazy(tensor):
-        raise BasculeError("it belongs to a lazy module and has no shape yet; call the model once first", "INVALID_ARGUMENT")
+        raise BasculeError("it belongs to a lazy module and has no shape yet; call the model once first",
+                           "INVALID_ARGUMENT")
     if kind.__name__ == "DTensor":
         raise BasculeError(f"a DTensor has only its shard here; {GATHER}", "INVALID_ARGUMENT")
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:

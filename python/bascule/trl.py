@@ -102,7 +102,8 @@ class _Weights:
         """Sends all tensors, keeping only one alive at a time. Blocks until the server generates with them.
 
         The first update determines which tensors the model has, until close_communicator(). Raises BasculeError:
-        UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors are missing or new; or as Sender.stream() does. Raises BasculeTimeoutError if the workers did not join in time.
+        UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors are missing or new; or
+        as Sender.stream() does. Raises BasculeTimeoutError if the workers did not join in time.
         """
         if self._gathered is not None:
             self._gathered.update((name, tensor.detach().clone()) for name, tensor in named_params)
@@ -137,8 +138,9 @@ class _Weights:
             raise BasculeError(f"{len(left)} tensors of the model are missing, such as {min(left)}: a version has all; "
                                "send single tensors within weight_update()", "INVALID_ARGUMENT")
         elif more := names - self._names:
-            raise BasculeError(f"{len(more)} tensors, such as {min(more)}, were not in the first update, which determines "
-                               "the model; call close_communicator(), then init_communicator()", "INVALID_ARGUMENT")
+            raise BasculeError(f"{len(more)} tensors, such as {min(more)}, were not in the first update, which "
+                               "determines the model; call close_communicator(), then init_communicator()",
+                               "INVALID_ARGUMENT")
         report = self._sender.stream(named)
         if not report.complete:
             raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}",

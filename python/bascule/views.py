@@ -8,7 +8,7 @@ from typing import Any
 
 from ._torch import imported
 from .errors import BasculeError
-from .tensors import check_elements, describe_unnamed, is_torch, naming, not_a_tensor
+from .tensors import check_elements, describe_unnamed, is_torch, naming, not_a_tensor, refuse_mask
 
 
 def view(array: Any) -> Any:
@@ -83,6 +83,7 @@ def _numpy_of(tensor: Any, place: Any) -> Any:
 
     if not isinstance(place, numpy.ndarray):
         raise BasculeError("numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
+    refuse_mask(tensor)
     return numpy.asarray(tensor)
 
 

@@ -46,7 +46,8 @@ class SyncScheme:
         """An engine's end. Joins the endpoint; does not block.
 
         engine: an object with load_weights(iterable of names and tensors), like vLLM's models, or a module, which must
-        have the same tensors as the trainer's; floating-point types are cast if they differ. worker: the engine's name; default: host and process id.
+        have the same tensors as the trainer's; floating-point types are cast if they differ. worker: the engine's name;
+        default: host and process id.
         """
         return WeightReceiver(self, engine, worker or f"{socket.gethostname()}-{os.getpid()}")
 
@@ -126,7 +127,8 @@ class WeightReceiver:
         """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache if it has one.
 
         Raises BasculeError: INVALID_ARGUMENT names a tensor that a module does not have or lacks, or that has another
-        shape or type there, and the module stays as it was; FAILED_PRECONDITION if requests still use the cache. Raises ValueError unless `inplace`.
+        shape or type there, and the module stays as it was; FAILED_PRECONDITION if requests still use the cache. Raises
+        ValueError unless `inplace`.
         """
         if not inplace:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
@@ -173,8 +175,8 @@ def _write(places: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
             raise BasculeError(f"tensor {name} has the shape {list(given.shape)}; the engine's has {list(place.shape)}",
                                "INVALID_ARGUMENT")
         if place.dtype != given.dtype and not (place.is_floating_point() and given.is_floating_point()):
-            raise BasculeError(f"tensor {name} is {given.dtype}; the engine's is {place.dtype}, and only floating-point "
-                               "types are cast", "INVALID_ARGUMENT")
+            raise BasculeError(f"tensor {name} is {given.dtype}; the engine's is {place.dtype}, and only "
+                               "floating-point types are cast", "INVALID_ARGUMENT")
     with torch.no_grad():
         for name, place in places.items():
             place.copy_(weights[name])

@@ -91,8 +91,9 @@ def test_a_single_tensor_is_no_version(endpoint):
         refused("FAILED_PRECONDITION", "update_named_param: weight alone is not a whole version",
                 client.update_named_param, "weight", model.weight)
         client.update_model_params(model)
+        more = torch.nn.ParameterDict({**dict(model.named_parameters()), "other": torch.zeros(1)})
         refused("INVALID_ARGUMENT", "1 tensors, such as other, were not in the first update",
-                client.update_model_params, torch.nn.ParameterDict({**dict(model.named_parameters()), "other": torch.zeros(1)}))
+                client.update_model_params, more)
         with client.weight_update():
             for name, tensor in model.named_parameters():
                 client.update_named_param(name, tensor)
@@ -104,6 +105,7 @@ def test_a_single_tensor_is_no_version(endpoint):
 
 @pytest.mark.parametrize("endpoint, options, text", [
     (None, {}, "endpoint: expected a URL"), ("shm:///x", {"workers": "two"}, "workers: expected a whole number"),
-    ("shm:///x", {"workers": 0}, "workers: expected 1 or more"), ("shm:///x", {"timeout": "soon"}, "timeout: expected")])
+    ("shm:///x", {"workers": 0}, "workers: expected 1 or more"),
+    ("shm:///x", {"timeout": "soon"}, "timeout: expected")])
 def test_wrong_arguments_are_refused_by_name(endpoint, options, text):
     refused("INVALID_ARGUMENT", text, bascule.trl.install, endpoint, **options)

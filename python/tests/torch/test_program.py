@@ -53,7 +53,7 @@ def test_a_tensor_that_the_index_names_and_no_file_has_is_named_before_anything_
     safetensors.save_file({"a": torch.ones(2)}, tmp_path / "model-1.safetensors")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}}')
-    with pytest.raises(bascule.BasculeError, match="model-1.safetensors: expected the tensor b, which the index") as error:
+    with pytest.raises(bascule.BasculeError, match="model-1.safetensors: expected the tensor b, which") as error:
         checkpoint.send(str(tmp_path), "no endpoint", workers=0)
     assert error.value.code == "DATA_LOSS"
 
