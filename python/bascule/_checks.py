@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from operator import index
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import BasculeError
 
+_Kind = TypeVar("_Kind")
+
 
 def _wrong(what: str, expected: str, value: Any, hint: str = "") -> BasculeError:
-    return BasculeError(f"{what}: expected {expected}, found {value!r:.200}{hint}", "INVALID_ARGUMENT")
+    return BasculeError(f"{what}: expected {expected}, found {_shown(value)}{hint}", "INVALID_ARGUMENT")
+
+
+def _shown(value: Any) -> str:
+    with suppress(Exception):  # repr() refuses integers of thousands of digits
+        return f"{value!r:.200}"
+    return f"another {type(value).__name__}"
 
 
 def text(what: str, value: Any) -> str:
@@ -43,6 +52,15 @@ def names(what: str, value: Any) -> list[str]:
     return [text(what, each) for each in value]
 
 
+def each_a(what: str, kind: type[_Kind], values: Any) -> list[_Kind]:
+    """A list of objects of one class."""
+    values = list(values) if isinstance(values, Iterable) else [values]
+    for value in values:
+        if not isinstance(value, kind):
+            raise _wrong(what, f"objects of the class {kind.__name__}", value)
+    return values
+
+
 def whole(what: str, value: Any, least: int = 0, most: int = 2**31 - 1) -> int:
     """An integer of any library within these limits."""
     try:
@@ -50,8 +68,7 @@ def whole(what: str, value: Any, least: int = 0, most: int = 2**31 - 1) -> int:
     except TypeError:
         raise _wrong(what, "a whole number", value) from None
     if not least <= number <= most:
-        raise BasculeError(f"{what}: expected {least} or more{f', at most {most}' if number > most else ''}, found "
-                           f"{number}", "INVALID_ARGUMENT")
+        raise _wrong(what, f"{least} or more{f', at most {most}' if number > most else ''}", number)
     return number
 
 
@@ -59,7 +76,7 @@ def seconds(what: str, value: Any) -> float:
     """A number of seconds, 0 or more; also math.inf."""
     try:
         number = float(value) if not isinstance(value, str) else float("nan")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # such as 10**400
         number = float("nan")
     if not number >= 0:
         raise _wrong(what, "seconds, 0 or more", value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,20 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
     """Waits up to `timeout` seconds for `workers` workers, then sends them a checkpoint once and returns the report.
 
     checkpoint: a safetensors file or a folder. From a folder it sends the files that model.safetensors.index.json
-    names; without this index, model.safetensors; without that, all *.safetensors files.
+    names, and refuses a tensor of the index that its file does not have; without this index, model.safetensors; without
+    that, all *.safetensors files.
 
     Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; FAILED_PRECONDITION without torch or
     safetensors. Also raises the errors of a Sender's wait_for_workers() and stream().
     """
-    if not checkpoint:
+    if not checkpoint and isinstance(checkpoint, str):
         raise BasculeError("expected a safetensors file or a folder of them, found an empty path", "INVALID_ARGUMENT")
-    paths = _files(Path(checkpoint))
+    try:
+        paths = _files(Path(checkpoint))
+    except TypeError:
+        raise BasculeError(f"checkpoint: expected a path, found {checkpoint!r:.200}", "INVALID_ARGUMENT") from None
+    except OSError as error:
+        raise BasculeError(f"checkpoint: {str(checkpoint):.200}: {error.strerror}", "NOT_FOUND") from None
     try:
         import torch  # noqa: F401  safetensors' tensors are torch's
         from safetensors import SafetensorError, safe_open
@@ -36,36 +43,41 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
                            "FAILED_PRECONDITION") from None
     with ExitStack() as opened:
         files = {}
-        for path in paths:
+        for path, names in paths.items():
             try:
                 files[path] = opened.enter_context(safe_open(path, "pt"))
             except (SafetensorError, OSError) as error:
                 raise BasculeError(f"{path}: {error}", "DATA_LOSS") from None
+            if missing := sorted(names.difference(files[path].keys())):
+                raise BasculeError(f"{path}: expected the tensor {missing[0]}, which the index names, "
+                                   "found none of this name", "DATA_LOSS")
         with Sender(endpoint, expect_workers=workers) as sender:
             sender.register_model(_specs(files), rename=None)
             sender.wait_for_workers(workers, timeout)
             return sender.stream((name, file.get_tensor(name)) for file in files.values() for name in file.keys())
 
 
-def _files(checkpoint: Path) -> list[Path]:
+def _files(checkpoint: Path) -> dict[Path, set[str]]:
+    """The files to send, and the tensors that an index names in each."""
     if checkpoint.is_file():
-        return [checkpoint]
+        return {checkpoint: set()}
     if not checkpoint.is_dir():
         raise BasculeError(f"{checkpoint}: expected a safetensors file or a folder of them, found nothing", "NOT_FOUND")
     if (index := checkpoint / "model.safetensors.index.json").is_file():
         return _indexed(index)
     if (whole := checkpoint / "model.safetensors").is_file():
-        return [whole]
+        return {whole: set()}
     if not (files := sorted(checkpoint.glob("*.safetensors"))):
         raise BasculeError(f"{checkpoint}: expected files *.safetensors, found none", "NOT_FOUND")
-    return files
+    return {file: set() for file in files}
 
 
-def _indexed(index: Path) -> list[Path]:
-    """The files that Hugging Face's index names, in the index's folder."""
+def _indexed(index: Path) -> dict[Path, set[str]]:
+    """The files that Hugging Face's index names, in the index's folder, and the tensors of each."""
+    files: dict[Path, set[str]] = {}
     try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        files = [index.parent / name for name in names]
+        for name, file in sorted(json.loads(index.read_bytes())["weight_map"].items(), key=itemgetter(1)):
+            files.setdefault(index.parent / file, set()).add(name)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise BasculeError(f'{index}: expected {{"weight_map": {{tensor: file, …}}}}', "DATA_LOSS") from None
     for file in files:

@@ -75,7 +75,7 @@ def _is_known(value: Any, addresses: set[Any]) -> bool:
 def _address(tensor: Any) -> Any:
     try:
         return tensor.data_ptr(), tensor.shape
-    except RuntimeError:  # it has no memory
+    except (RuntimeError, ValueError):  # it has no memory, or belongs to a lazy module
         return None
 
 

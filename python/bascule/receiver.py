@@ -12,7 +12,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._checks import seconds, text, url, whole
+from ._checks import each_a, seconds, text, url, whole
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import describe_each, glance_at
@@ -88,14 +88,15 @@ class Receiver:
         text("group", group)
         whole("rank", rank)
         whole("ranks", ranks, least=1)
+        handle = getattr(stream, "cuda_stream", stream)
+        handle = 0 if handle is None else whole("stream", handle, most=2**64 - 1)
         self._forked = False
         self._poisoned = False  # as the last flip said; the descriptor is then readable until a version cures it
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
         self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
         self._endpoint, self._worker = endpoint, worker
         self._core: _core.Receiver | None = _core.Receiver(
-            endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
-            Log().number)
+            endpoint, worker, group, rank, ranks, device_number(device), handle, Log().number)
         self._shown: tuple[Any, dict[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
@@ -347,12 +348,24 @@ class Targets:
         described = _core.Targets()
         for target, (dtype, shape, strides, address, device) in zip(self._targets, self._specs):
             _check_contiguous(target.name, shape, strides)
-            parts = [(part.tensor, [(each.dim, each.begin, each.end) for each in part.slices]) for part in target.parts]
-            described.add(target.name, dtype, shape, address, device, parts, target.join_dim)
+            what = f"target {text('the name of a target', target.name)}"
+            parts = [_boxed(what, part) for part in each_a(f"{what}: parts", Part, target.parts)]
+            join_dim = whole(f"{what}: join_dim", target.join_dim)
+            described.add(target.name, dtype, shape, address, device, parts, join_dim)
         return described
 
 
+def _boxed(what: str, part: Part) -> tuple[str, list[tuple[int, int, int]]]:
+    """A part for the core. Raises BasculeError (INVALID_ARGUMENT), which begins with `what`."""
+    slices = each_a(f"{what}: slices", Slice, part.slices)
+    return text(f"{what}: the tensor of a part", part.tensor), [
+        (whole(f"{what}: dim", each.dim), whole(f"{what}: begin", each.begin, most=_MOST),
+         whole(f"{what}: end", each.end, most=_MOST)) for each in slices]
+
+
 def _check_contiguous(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    if 0 in shape:  # numpy's strides are then all 0
+        return
     packed = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size > 1 and stride != packed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +9,11 @@ from operator import index
 from typing import Any
 
 from . import _core
+from ._torch import imported
 from .errors import BasculeError
 
 HOST = -1  # used as a device number
+_DIGITS = 9  # of a GPU's number, at most
 
 # What to do with a tensor of which this process has only a part.
 GATHER = "register specs of the whole tensors, and stream() each one gathered (Sharded weights in docs/guide/python.md)"
@@ -60,13 +61,13 @@ def dtype_name(dtype: Any) -> str:
 
 def is_torch(tensor: Any) -> bool:
     """Whether `tensor` is a torch tensor. Does not import torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def is_module(model: Any) -> bool:
     """Whether `model` is a torch module. Does not import torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
@@ -98,6 +99,7 @@ def describe_unnamed(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
     if type(tensor).__module__ == "numpy":
         return _describe_numpy(tensor)
     if hasattr(tensor, "__dlpack__"):
+        refuse_mask(tensor)
         return _core.describe(tensor)
     raise not_a_tensor(tensor)
 
@@ -108,10 +110,20 @@ def not_a_tensor(found: Any) -> BasculeError:
                         f"{type(found).__name__}", "INVALID_ARGUMENT")
 
 
+def refuse_mask(tensor: Any) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if `tensor` is a masked array of numpy."""
+    if any(base.__name__ == "MaskedArray" for base in type(tensor).__mro__):
+        raise BasculeError("it is a masked array, whose mask would not be sent; send its filled(…) or its data",
+                           "INVALID_ARGUMENT")
+
+
 def check_elements(tensor: Any) -> None:
     """Raises BasculeError (INVALID_ARGUMENT) if a torch tensor's elements do not lie, whole, in its own memory."""
-    torch = sys.modules["torch"]
+    torch = imported()
     kind = type(tensor)
+    if torch.nn.parameter.is_lazy(tensor):
+        raise BasculeError("it belongs to a lazy module and has no shape yet; call the model once first",
+                           "INVALID_ARGUMENT")
     if kind.__name__ == "DTensor":
         raise BasculeError(f"a DTensor has only its shard here; {GATHER}", "INVALID_ARGUMENT")
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
@@ -166,7 +178,7 @@ def device_number(device: Any) -> int:
     if text == "cpu":
         return HOST
     kind, _, number = text.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()):
+    if kind != "cuda" or (number and not number.isdecimal()) or len(number) > _DIGITS:
         raise BasculeError(f'device: expected "cpu" or "cuda:N", found {device!r}', "INVALID_ARGUMENT")
     return int(number or 0)
 
@@ -182,14 +194,14 @@ def device_of(specs: Sequence[TensorSpec]) -> int:
 
 def wait_for_stream(device: int) -> None:
     """Blocks until torch's current stream on a GPU has done its work. Does nothing on the host, or without torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     if device != HOST and torch is not None:
         torch.cuda.current_stream(device).synchronize()
 
 
 def current_stream(device: int) -> int:
     """The handle of torch's current stream on a GPU; 0 on the host, or without torch."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     return 0 if device == HOST or torch is None else torch.cuda.current_stream(device).cuda_stream
 
 
@@ -257,6 +269,9 @@ def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
     check_name(name)
     if rename is None:
         return name
+    if not callable(rename):
+        raise BasculeError(f"rename: expected a function of a tensor's name, or None, found {rename!r:.200}",
+                           "INVALID_ARGUMENT")
     travels = rename(name)
     check_name(travels)
     return travels

@@ -12,28 +12,42 @@ The server is vLLM's own; it picks up new weights automatically:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ._checks import seconds, url, whole
 from .errors import BasculeError
 from .sender import Sender
 from .tensors import TensorSpec
 
 
 def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0) -> type:
-    """Makes every TRL trainer that this process creates from now on send to `endpoint`. Returns the client class.
+    """Makes each TRL trainer that this process creates from now on send to `endpoint`. Returns the client class.
+
+    It covers every trainer that sends with TRL's VLLMClient: GRPO, RLOO, distillation, online DPO and those built on
+    them. AsyncGRPOTrainer and AsyncDistillationTrainer do not: their own WeightTransferClient sends over NCCL.
 
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
     reports. Only the weight methods of TRL's client are replaced. A second call replaces the endpoint. Does not block.
-    """
-    from trl.generation import vllm_generation
-    from trl.generation.vllm_client import VLLMClient
 
-    class BasculeVLLMClient(_Weights, VLLMClient):
+    Raises BasculeError (INVALID_ARGUMENT), which names the argument.
+    """
+    url("endpoint", endpoint)
+    workers = None if workers is None else whole("workers", workers, least=1)
+    timeout = seconds("timeout", timeout)
+    from trl.generation import vllm_client, vllm_generation  # noqa: F401  vllm_generation has its own reference
+
+    present = vllm_client.VLLMClient
+    original = next(each for each in present.__mro__ if not issubclass(each, _Weights))
+
+    class BasculeVLLMClient(_Weights, original):
         bascule_endpoint, bascule_workers, bascule_timeout = endpoint, workers, timeout
 
-    vllm_generation.VLLMClient = BasculeVLLMClient
+    for name, module in list(sys.modules.items()):
+        if name.startswith("trl.") and vars(module).get("VLLMClient") is present:  # also those that imported it
+            module.VLLMClient = BasculeVLLMClient
     return BasculeVLLMClient
 
 
@@ -58,7 +72,7 @@ class _Weights:
             raise BasculeError(f"the vLLM server at {self.base_url} does not take weights from Bascule; start it with "
                                f"""BASCULE_ENDPOINT={self.bascule_endpoint} and """
                                """--weight-transfer-config '{"backend":"bascule"}'""", "FAILED_PRECONDITION")
-        self._sender = Sender(self.bascule_endpoint)
+        self._sender, self._names = Sender(self.bascule_endpoint), frozenset()
 
     @contextmanager
     def weight_update(self) -> Iterator[None]:
@@ -74,15 +88,22 @@ class _Weights:
         self._send([(name, tensor.dtype, tensor.shape) for name, tensor in gathered.items()], gathered.items())
 
     def update_named_param(self, name: str, weights: Any) -> None:
-        """Like update_named_params(), for one tensor."""
+        """Adds one tensor to the version of a weight_update().
+
+        Raises BasculeError: FAILED_PRECONDITION outside of weight_update(), since a version has all tensors.
+        """
+        if self._gathered is None:
+            raise BasculeError(f"update_named_param: {name} alone is not a whole version; update all tensors within "
+                               "weight_update()", "FAILED_PRECONDITION")
         self.update_named_params([(name, weights.dtype, list(weights.shape))], iter([(name, weights)]))
 
     def update_named_params(self, metadata: list[tuple[str, Any, list[int]]],
                             named_params: Iterator[tuple[str, Any]]) -> None:
         """Sends all tensors, keeping only one alive at a time. Blocks until the server generates with them.
 
-        Raises BasculeError: UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors
-        are missing; or as Sender.stream() does. Raises BasculeTimeoutError if the workers did not join in time.
+        The first update determines which tensors the model has, until close_communicator(). Raises BasculeError:
+        UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors are missing or new; or
+        as Sender.stream() does. Raises BasculeTimeoutError if the workers did not join in time.
         """
         if self._gathered is not None:
             self._gathered.update((name, tensor.detach().clone()) for name, tensor in named_params)
@@ -104,15 +125,22 @@ class _Weights:
         if self._sender is None:
             raise BasculeError("call init_communicator() first", "FAILED_PRECONDITION")
         metadata = list(metadata)
+        names = frozenset(name for name, _, _ in metadata)
+        if not names:
+            raise BasculeError("this update has no tensors; a version has all of the model's", "INVALID_ARGUMENT")
         if not self._names:
             self._sender.register_model([TensorSpec(*each) for each in metadata], rename=None)
-            self._names = frozenset(name for name, _, _ in metadata)
+            self._names = names
             workers = self.bascule_workers or self.get_world_size()
             self._sender.expect_workers(workers)
             self._sender.wait_for_workers(workers, self.bascule_timeout)
-        elif left := self._names.difference(name for name, _, _ in metadata):
+        elif left := self._names - names:
             raise BasculeError(f"{len(left)} tensors of the model are missing, such as {min(left)}: a version has all; "
                                "send single tensors within weight_update()", "INVALID_ARGUMENT")
+        elif more := names - self._names:
+            raise BasculeError(f"{len(more)} tensors, such as {min(more)}, were not in the first update, which "
+                               "determines the model; call close_communicator(), then init_communicator()",
+                               "INVALID_ARGUMENT")
         report = self._sender.stream(named)
         if not report.complete:
             raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}",

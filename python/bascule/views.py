@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ._torch import imported
 from .errors import BasculeError
-from .tensors import check_elements, describe_unnamed, is_torch, naming, not_a_tensor
+from .tensors import check_elements, describe_unnamed, is_torch, naming, not_a_tensor, refuse_mask
 
 
 def view(array: Any) -> Any:
     """Returns a tensor over the memory of an object with __dlpack__, or the object itself if numpy lacks its type."""
-    torch = sys.modules.get("torch")
+    torch = imported()
     if torch is not None:
         return torch.from_dlpack(array)
     import numpy
@@ -39,7 +39,7 @@ def copy_into(place: Any, tensor: Any, name: str) -> None:
     Raises BasculeError: INVALID_ARGUMENT names the tensor if its kind, shape or type does not fit, or if its elements
     do not lie, whole, in its memory; UNIMPLEMENTED if the type needs torch, which is not imported.
     """
-    torch = sys.modules.get("torch")
+    torch = imported()
     in_torch = torch is not None and isinstance(place, torch.Tensor)
     with naming(name, tensor):
         if not hasattr(tensor, "shape"):
@@ -83,6 +83,7 @@ def _numpy_of(tensor: Any, place: Any) -> Any:
 
     if not isinstance(place, numpy.ndarray):
         raise BasculeError("numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
+    refuse_mask(tensor)
     return numpy.asarray(tensor)
 
 

@@ -43,15 +43,40 @@ def test_a_receivers_arguments_are_refused_by_name(endpoint, options, text):
     refused(text, bascule.Receiver, endpoint, **{"worker": "w", **options})
 
 
+@pytest.mark.parametrize("options, text", [
+    ({"stream": "x"}, "stream: expected a whole number, found 'x'"), ({"stream": -1}, "stream: expected 0 or more"),
+    ({"device": "cuda:99999999999"}, 'device: expected "cpu" or "cuda:N"'),
+    ({"device": "cuda:" + "9" * 5000}, "device: expected")])
+def test_a_receivers_place_is_refused_by_name(endpoint, options, text):
+    refused(text, bascule.Receiver, endpoint, worker="w", **options)
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ({"name": 5}, "the name of a target: expected a str, found 5"),
+    ({"name": "\ud800"}, "the name of a target: .*Unicode"), ({"parts": 5}, "target t: parts: expected"),
+    ({"parts": "y"}, "target t: parts: expected objects of the class Part, found 'y'"),
+    ({"parts": [bascule.Part(5)]}, "target t: the tensor of a part: expected a str, found 5"),
+    ({"parts": [bascule.Part("y", [3])]}, "target t: slices: expected objects of the class Slice, found 3"),
+    ({"parts": [bascule.Part("y", [bascule.Slice(0, 0.0, 1)])]}, "target t: begin: expected a whole number, found 0.0"),
+    ({"parts": [bascule.Part("y", [bascule.Slice(0, 0, 2**63)])]}, "target t: end: expected 0 or more, at most"),
+    ({"parts": [bascule.Part("y", [bascule.Slice(-1, 0, 1)])]}, "target t: dim: expected 0 or more, found -1"),
+    ({"join_dim": "0"}, "target t: join_dim: expected a whole number, found '0'")])
+def test_a_targets_arguments_are_refused_by_name(endpoint, arguments, text):
+    target = bascule.Target(**{"name": "t", "tensor": numpy.zeros(3), **arguments})
+    refused(text, bascule.Receiver, endpoint, worker="w", targets=[target])
+
+
 def test_a_senders_arguments_are_refused_by_name(endpoint):
     refused("threads: expected a whole number, found '4'", bascule.Sender, endpoint, threads="4")
     refused("threads: expected 0 or more", bascule.Sender, endpoint, threads=-1)
     refused("threads: expected 0 or more, at most", bascule.Sender, endpoint, threads=2**31)
     with bascule.Sender(endpoint) as sender:
+        for model in ({"a": numpy.ones(3)}, [bascule.TensorSpec("a", "float32", [3])]):
+            refused("rename: expected a function .* found 5", sender.register_model, model, rename=5)
         sender.register_model({"a": numpy.ones(3)})
         for count, text in (("2", "whole number"), (None, "whole number"), (1.5, "whole number"), (-1, "0 or more")):
             refused(f"count: expected .*{text}", sender.wait_for_workers, count)
-        for timeout in (None, "3", -1, math.nan, [1]):
+        for timeout in (None, "3", -1, math.nan, [1], 10**400, 10**5000):
             refused("timeout: expected seconds", sender.wait_for_workers, 1, timeout)
         for timeout in ("3", -1, math.nan, [1]):
             refused("timeout: expected seconds", sender.wait_async, timeout)

@@ -172,6 +172,19 @@ def test_targets_that_cannot_be_written_or_have_moved_are_named(endpoint, model,
 
 
 @pytest.mark.parametrize("apply", ["commit", "background"])
+def test_a_target_without_elements_is_taken(apply, endpoint):
+    places = {"none": numpy.ones((0, 4), "f4"), "some": numpy.zeros(3, "f4")}
+    with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="w", targets=places, apply=apply) as w:
+        sender.register_model({"none": numpy.ones((0, 4), "f4"), "some": numpy.ones(3, "f4")})
+        sender.wait_for_workers(1)
+        sender.send_async()
+        w.wait_ready(30)
+        w.commit()
+        assert sender.wait_async().complete
+        assert w.weights()["some"].sum() == 3 and w.weights()["none"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("apply", ["commit", "background"])
 def test_a_target_that_was_replaced_is_named_and_none_is_resized(apply, endpoint, model, sender):
     tensors = {name: numpy.zeros_like(tensor) for name, tensor in model.items()}
     with bascule.Receiver(endpoint, worker="w", targets=tensors, apply=apply) as receiver:

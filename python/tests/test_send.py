@@ -184,6 +184,20 @@ def test_what_has_no_memory_to_be_read_later_is_named(tmp_path):
             assert error.value.code == "INVALID_ARGUMENT"
 
 
+def test_a_masked_array_is_refused_by_name(tmp_path):
+    masked = numpy.ma.masked_array(numpy.ones(3), [0, 1, 0])
+    with bascule.Sender(f"shm://{tmp_path}/a") as sender:
+        with pytest.raises(bascule.BasculeError, match="tensor a: it is a masked array, whose mask would not be sent"):
+            sender.register_model({"a": masked})
+        sender.register_model({"a": masked.filled(0)})
+        with pytest.raises(bascule.BasculeError, match="tensor a: it is a masked array"):
+            sender.send({"a": masked})
+    with bascule.Sender(f"shm://{tmp_path}/b", expect_workers=0) as sender:
+        sender.register_model([bascule.TensorSpec("a", "float64", [3])])
+        with pytest.raises(bascule.BasculeError, match="tensor a: it is a masked array"):
+            sender.stream([("a", masked)])
+
+
 @pytest.mark.parametrize("travels", [5, None, "\udcff"])
 def test_a_rename_that_gives_no_name_is_refused(travels, tmp_path):
     for model in ({"a": numpy.ones(3)}, [bascule.TensorSpec("a", numpy.float64, [3])]):

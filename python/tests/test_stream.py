@@ -1,5 +1,9 @@
 """Models that are registered by specs, and streamed tensor by tensor."""
 
+import os
+import subprocess
+import sys
+
 import numpy
 import pytest
 from engine_contents import contents
@@ -92,3 +96,33 @@ def test_specs_need_weights(sender):
         sender.stream([(5, numpy.zeros(1))])
     with pytest.raises(bascule.BasculeError, match="no tensors of the type complex128"):
         bascule.Sender(sender._endpoint + "2").register_model([bascule.TensorSpec("a", "complex128", (1,))])
+
+
+def test_numpy_arrays_are_sent_and_shown_while_another_thread_imports_torch(endpoint, tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import gate; gate.reached.set(); gate.go.wait(60)")
+    (tmp_path / "gate.py").write_text("import threading\nreached, go = threading.Event(), threading.Event()")
+    done = subprocess.run([sys.executable, "-c", """if True:
+        import importlib, sys, threading
+        import gate, numpy, bascule
+        importing = threading.Thread(target=importlib.import_module, args=["torch"], daemon=True)
+        importing.start()
+        gate.reached.wait()
+        def engine(receiver):
+            receiver.take()
+            taken.append(receiver.weights())
+            receiver.finish()
+        taken, tensor = [], numpy.arange(3, dtype="f4")
+        with bascule.Sender(sys.argv[1]) as sender, bascule.Receiver(sys.argv[1], worker="w") as receiver:
+            sender.register_model([bascule.TensorSpec("a", "float32", [3])])
+            sender.wait_for_workers(1)
+            thread = threading.Thread(target=engine, args=[receiver])
+            thread.start()
+            assert sender.stream([("a", tensor)]).complete
+            thread.join()
+            assert type(taken[0]["a"]) is numpy.ndarray and (taken[0]["a"] == tensor).all(), taken
+        gate.go.set()
+        importing.join()
+        """, endpoint], env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}, timeout=100,
+        capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -45,8 +45,9 @@ class SyncScheme:
     def create_receiver(self, engine: Any, *, worker: str = "") -> WeightReceiver:
         """An engine's end. Joins the endpoint; does not block.
 
-        engine: an object with load_weights(iterable of names and tensors), like vLLM's models, or a module, whose
-        tensors of the same names are written. worker: the engine's name; default: host and process id.
+        engine: an object with load_weights(iterable of names and tensors), like vLLM's models, or a module, which must
+        have the same tensors as the trainer's; floating-point types are cast if they differ. worker: the engine's name;
+        default: host and process id.
         """
         return WeightReceiver(self, engine, worker or f"{socket.gethostname()}-{os.getpid()}")
 
@@ -125,8 +126,9 @@ class WeightReceiver:
     def apply_weights(self, weights: Any, inplace: bool = True) -> None:
         """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache if it has one.
 
-        Raises BasculeError: INVALID_ARGUMENT names a tensor that is missing or has another shape; FAILED_PRECONDITION
-        if requests still use the cache. Raises ValueError unless `inplace`.
+        Raises BasculeError: INVALID_ARGUMENT names a tensor that a module does not have or lacks, or that has another
+        shape or type there, and the module stays as it was; FAILED_PRECONDITION if requests still use the cache. Raises
+        ValueError unless `inplace`.
         """
         if not inplace:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
@@ -159,14 +161,22 @@ def _load(engine: Any, weights: Mapping[str, Any]) -> None:
 
 
 def _write(places: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+    """Writes all weights, or none if one does not fit."""
     import torch
 
     if missing := sorted(set(places) - set(weights)):
         raise BasculeError(f"the engine's tensor {missing[0]} is not among the weights", "INVALID_ARGUMENT")
+    if more := sorted(set(weights) - set(places)):
+        raise BasculeError(f"tensor {more[0]} is among the weights, and the engine has none of this name",
+                           "INVALID_ARGUMENT")
+    for name, place in places.items():
+        given = weights[name]
+        if place.shape != given.shape:
+            raise BasculeError(f"tensor {name} has the shape {list(given.shape)}; the engine's has {list(place.shape)}",
+                               "INVALID_ARGUMENT")
+        if place.dtype != given.dtype and not (place.is_floating_point() and given.is_floating_point()):
+            raise BasculeError(f"tensor {name} is {given.dtype}; the engine's is {place.dtype}, and only "
+                               "floating-point types are cast", "INVALID_ARGUMENT")
     with torch.no_grad():
         for name, place in places.items():
-            if place.shape != weights[name].shape:
-                raise BasculeError(f"tensor {name} has the shape {list(weights[name].shape)}; the engine's has "
-                                   f"{list(place.shape)}", "INVALID_ARGUMENT")
             place.copy_(weights[name])
-

@@ -55,9 +55,12 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
 
 
 def _is_replica(parallel: Any) -> bool:
-    """Whether the engine is one of several replicas. vLLM resets data_parallel_size to 1 if the model is dense."""
-    return (parallel.data_parallel_size > 1 or parallel.data_parallel_index > 0
-            or getattr(parallel, "data_parallel_rank_local", None) is not None)
+    """Whether the engine is one of several replicas.
+
+    If the model is dense, vLLM resets data_parallel_size to 1 in each replica; elastic_ep_max_dp_size keeps the number.
+    """
+    number = max(parallel.data_parallel_size, getattr(parallel, "elastic_ep_max_dp_size", None) or 1)
+    return number > 1 or parallel.data_parallel_index > 0
 
 
 def _check_kind(vllm_config: Any, device: Any) -> None:

@@ -11,9 +11,14 @@ CPU, GPU = SimpleNamespace(type="cpu"), SimpleNamespace(type="other")
 
 
 def config(is_moe=False, quantization=None, world_size=1, **parallel):
-    sizes = {"data_parallel_size": 1, "data_parallel_index": 0, "data_parallel_rank_local": None,
-             "prefill_context_parallel_size": 1, **parallel}
-    return SimpleNamespace(parallel_config=SimpleNamespace(world_size=world_size, **sizes), instance_id="abc",
+    """A config as vLLM's is in a single engine; test_a_real_config_is_as_these_tests_have_it compares them."""
+    sizes = {"data_parallel_size": 1, "data_parallel_index": 0, "data_parallel_rank_local": 0,
+             "elastic_ep_max_dp_size": 1, "prefill_context_parallel_size": 1, **parallel}
+    return of_parallel(SimpleNamespace(world_size=world_size, **sizes), is_moe, quantization)
+
+
+def of_parallel(parallel, is_moe=False, quantization=None):
+    return SimpleNamespace(parallel_config=parallel, instance_id="abc",
                            model_config=SimpleNamespace(is_moe=is_moe, quantization=quantization))
 
 
@@ -32,15 +37,30 @@ def test_ranks_have_a_group_and_numbers():
 
 
 def test_replicas_of_a_dense_model_differ_although_vllm_resets_their_number():
-    replicas = [place(data_parallel_index=i, data_parallel_rank_local=i) for i in range(2)]
+    replicas = [place(data_parallel_index=i, data_parallel_rank_local=i, elastic_ep_max_dp_size=2) for i in range(2)]
     assert [each.worker for each in replicas] == ["w-dp0", "w-dp1"]
-    assert place(data_parallel_index=1).worker == "w-dp1"  # a vLLM that does not keep the local number
+    assert place(data_parallel_index=1).worker == "w-dp1"  # a vLLM that does not keep the number
     both = place(1, world_size=2, data_parallel_index=1)
     assert (both.worker, both.group, both.rank) == ("w-dp1-1", "w-dp1", 1)
 
 
 def test_replicas_that_vllm_counts_differ():
     assert [place(data_parallel_size=2, data_parallel_index=i).worker for i in range(2)] == ["w-dp0", "w-dp1"]
+
+
+def test_a_real_config_is_as_these_tests_have_it():
+    parallel_config = pytest.importorskip("vllm.config").ParallelConfig
+    alone = parallel_config()
+    ours = config().parallel_config
+    assert {name: getattr(alone, name) for name in vars(ours)} == vars(ours)
+    assert place_of(of_parallel(alone), 0, CPU, "shm:///tmp/nothing", "w").worker == "w"
+    names = []
+    for index in range(2):  # what vLLM's run_engine_core() does for each replica of a dense model
+        replica = parallel_config(data_parallel_size=2)
+        replica.data_parallel_index = replica.data_parallel_rank_local = index
+        replica.reconfigure_for_independent_dp_rank()
+        names.append(place_of(of_parallel(replica), 0, CPU, "shm:///tmp/nothing", "w").worker)
+    assert names == ["w-dp0", "w-dp1"]
 
 
 @pytest.mark.parametrize("options, text", [

@@ -107,6 +107,18 @@ def test_an_engines_tensor_without_elements_is_refused_by_name(what, in_place, e
         assert error.value.code == "INVALID_ARGUMENT"
 
 
+def test_a_lazy_module_is_refused_by_name(tmp_path):
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(3))
+    with bascule.Sender(f"shm://{tmp_path}/endpoint") as sender:
+        for call in (lambda: sender.register_model(lazy), lambda: hf.follow(lazy, sender._endpoint),
+                     lambda: bascule.Receiver(sender._endpoint, worker="w", targets=lazy)):
+            with pytest.raises(bascule.BasculeError, match="tensor 0.weight: it belongs to a lazy module") as error:
+                call()
+            assert error.value.code == "INVALID_ARGUMENT"
+        lazy(torch.zeros(2, 4))
+        sender.register_model(lazy)
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.ones(4, 4, requires_grad=True) * 3, lambda: torch.full((8, 4), 3.0)[::2], lambda: torch.tensor(3).expand(4, 4).float(),
     lambda: torch.full((4, 4), -3j).conj().imag, lambda: numpy.full((4, 4), 3.0, "f2")[::-1], lambda: torch.full((4, 4), 3.0).bfloat16(),

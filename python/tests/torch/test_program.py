@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import bascule
+from bascule import checkpoint
 
 safetensors = pytest.importorskip("safetensors.torch")
 
@@ -46,6 +47,22 @@ def test_what_is_no_checkpoint_is_named(endpoint, tmp_path):
         sent = program("send", path, "--sync", endpoint)
         assert sent.returncode == 1 and "Traceback" not in sent.stderr
         assert re.search(rf"^bascule: .*{text}", sent.stderr), sent.stderr
+
+
+def test_a_tensor_that_the_index_names_and_no_file_has_is_named_before_anything_is_sent(tmp_path):
+    safetensors.save_file({"a": torch.ones(2)}, tmp_path / "model-1.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}}')
+    with pytest.raises(bascule.BasculeError, match="model-1.safetensors: expected the tensor b, which") as error:
+        checkpoint.send(str(tmp_path), "no endpoint", workers=0)
+    assert error.value.code == "DATA_LOSS"
+
+
+@pytest.mark.parametrize("path, text", [(b"x", "checkpoint: expected a path, found b'x'"), ("x" * 5000, "too long"),
+                                        (None, "checkpoint: expected a path, found None"), ("", "an empty path")])
+def test_what_is_no_path_is_refused_by_name(path, text):
+    with pytest.raises(bascule.BasculeError, match=text):
+        checkpoint.send(path, "no endpoint")
 
 
 def test_an_index_says_which_files_are_the_checkpoints(endpoint, tmp_path):

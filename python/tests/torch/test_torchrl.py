@@ -105,6 +105,26 @@ def test_an_engine_of_another_shape_names_the_tensor(endpoint):
     sender.close()
 
 
+@pytest.mark.parametrize("change, text", [
+    ({"bias": torch.zeros(2)}, r"tensor bias has the shape \[2\]; the engine's has \[3\]"),
+    ({"bias": torch.full((3,), 7)}, "tensor bias is torch.int64; the engine's is torch.float32"),
+    ({"steps": torch.tensor(1.7)}, "tensor steps is torch.float32; the engine's is torch.int64"),
+    ({"head": torch.zeros(2)}, "tensor head is among the weights, and the engine has none of this name"),
+    ({"bias": None}, "the engine's tensor bias is not among the weights")])
+def test_a_module_stays_as_it_was_if_one_tensor_does_not_fit(change, text, endpoint):
+    engine = torch.nn.Linear(4, 3)
+    engine.register_buffer("steps", torch.tensor(0))
+    before = {name: tensor.clone() for name, tensor in engine.state_dict().items()}
+    weights = {"weight": torch.ones(3, 4, dtype=torch.bfloat16), "bias": torch.ones(3), "steps": torch.tensor(5)}
+    receiver = SyncScheme(endpoint).create_receiver(engine)
+    with pytest.raises(bascule.BasculeError, match=text):
+        receiver.apply_weights({name: tensor for name, tensor in {**weights, **change}.items() if tensor is not None})
+    assert all(torch.equal(before[name], tensor) for name, tensor in engine.state_dict().items())
+    receiver.apply_weights(weights)
+    assert engine.weight.sum() == 12 and engine.steps == 5
+    receiver.close()
+
+
 def test_tensordicts_of_torchrl_travel_by_dotted_names(endpoint):
     tensordict = pytest.importorskip("tensordict")
     model = Net()
