@@ -228,15 +228,29 @@ void Coordinator::send_heartbeats() {
   watch_endpoint();
 }
 
-// Workers whose process has ended, though a child that it forked still has the worker's lease.
+// Workers whose process has ended, though a child that it forked still has the worker's lease. The storage thread
+// looks, because /proc may have many descriptors.
 void Coordinator::look_for_orphans() {
+  if (looking_) {
+    look_again_ = true;
+    return;
+  }
   const SlotAllocator& slots = fleet_.slot_allocator();
-  std::vector<event::LeftRunning> found;
-  for (const Holder holder : slots.left_behind())
-    if (!slots.is_orphaned(holder))
-      if (std::optional<std::string> who = pipes_.left_running(holder))
-        found.push_back({.holder = holder, .who = *std::move(who)});
-  for (event::LeftRunning& left : found) handle(std::move(left));
+  std::vector<Holder> left(slots.left_behind().begin(), slots.left_behind().end());
+  std::erase_if(left, [&](Holder holder) { return slots.is_orphaned(holder); });
+  std::vector<LeasePipes::Search> searches = pipes_.searches(left);
+  if (searches.empty()) return;
+  storage_->submit([this, searches = std::move(searches)] {
+    std::vector<LeasePipes::Found> all;
+    static_cast<void>(caught([&] { all = LeasePipes::find(searches); }));  // else the next look finds them
+    post_surely(io_, [this, all = std::move(all)]() mutable {
+      looking_ = false;
+      for (LeasePipes::Found& found : all)
+        if (pipes_.found(found)) handle(event::LeftRunning{.holder = found.holder, .who = std::move(found.who)});
+      if (std::exchange(look_again_, false)) look_for_orphans();
+    });
+  });
+  looking_ = true;
 }
 
 // Once per heartbeat, until something is missing. The storage thread looks, so that a slow file system delays no

@@ -189,8 +189,9 @@ class Coordinator : private WorkerLine {
   int control_page_ = -1;
   std::size_t shown_addressable_ = 0;  // what shared_ has
   bool shown_in_pieces_ = false;
-  EndpointWatch watch_;    // used on the storage thread, once that has started
-  bool watching_ = false;  // a look at the files is under way
+  EndpointWatch watch_;                        // used on the storage thread, once that has started
+  bool watching_ = false;                      // a look at the files is under way
+  bool looking_ = false, look_again_ = false;  // a look for orphans is under way; another one was requested meanwhile
 
   // Shared with the public thread.
   mutable std::mutex mutex_;

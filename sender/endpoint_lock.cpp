@@ -6,12 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -62,14 +63,17 @@ absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   return record;
 }
 
-// Names the holder of the lock: the sender that wrote its pid or, if that is gone, a process that it started.
+// Names the holder of the lock: the sender that wrote its pid or, if that is gone, a process that it started. With many
+// processes and descriptors the search could take long, so it ends after a second.
 absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
-  if (opened_twice_here(fd))
+  const std::optional<OpenFile> file = open_file(fd);
+  if (file && has_open(::getpid(), *file, fd))
     return absl::AlreadyExistsError(cat("this process, pid ", ::getpid(), ", has a sender at ", folder.string(),
                                         " already; close that one first, or choose another endpoint"));
-  const std::vector<Process> others = others_with_open(fd);
-  const bool lives = others.empty() ||  // another user's, or in another pid namespace
-                     std::ranges::find(others, sender, &Process::pid) != others.end();
+  std::vector<Process> others;
+  if (file && !has_open(sender, *file))
+    others = others_with_open(std::span(&*file, 1), Deadline(absl::Seconds(1))).front();
+  const bool lives = others.empty();  // or it is another user's, or in another pid namespace
   if (lives)
     return absl::AlreadyExistsError(
         cat("another sender, pid ", sender, ", holds ", folder.string(), "; stop it, or choose another endpoint"));

@@ -34,14 +34,29 @@ class LeasePipes {
 
   // Makes another pipe for `holder`, and returns the end to hand over. Forked children of this process get no copy of
   // that end: a copy would hide the holder's death. `process`: the holder's. RESOURCE_EXHAUSTED: processes still have
-  // the other ends of kMostPipes earlier pipes of this holder; the text names them.
+  // the other ends of kMostPipes earlier pipes of this holder; the text names them once found() knows them.
   absl::StatusOr<ProcessFd> open(Holder holder, const ProcessMark& process);
   void close(Holder holder) { held_.erase(holder); }  // `on_gone` is not called for it
   void close_all() { held_.clear(); }
 
-  // If the holder's process has ended, but others still have an end of its pipes: names these, as in
-  // "pid 71 (python3)". Reads all of /proc in that case.
-  std::optional<std::string> left_running(Holder holder);
+  // Who still has the other ends of a holder's pipes is found out in three steps, because reading all of /proc can take
+  // seconds: search() on the I/O thread, find() on any other thread, and found() on the I/O thread.
+  struct Search {
+    Holder holder = 0;
+    ProcessMark process;
+    std::vector<OpenFile> ends;
+    bool refuses = false;  // open() refuses another pipe, and needs the names
+  };
+  struct Found {
+    Holder holder = 0;
+    std::string who;            // as in "pid 71 (python3)"
+    bool left_running = false;  // the holder's process has ended
+  };
+  // Returns what to search for: those of `left` whose process may have ended, and the holders with kMostPipes pipes.
+  std::vector<Search> searches(const std::vector<Holder>& left) const;
+  static std::vector<Found> find(const std::vector<Search>& searches);  // reads all of /proc once, or not at all
+  // Takes note of the names, for open(). Returns true if the holder's process has ended, but others have its pipes.
+  bool found(const Found& found);
 
   static constexpr std::size_t kMostPipes = 16;  // of one holder
 
@@ -49,11 +64,15 @@ class LeasePipes {
   using Descriptor = boost::asio::posix::stream_descriptor;
   boost::asio::io_context& io_;
   std::function<void(Holder)> on_gone_;
-  struct Held {
-    std::vector<std::shared_ptr<Descriptor>> pipes;
-    ProcessMark process;
+  struct Pipe {
+    Descriptor end;
+    std::optional<OpenFile> file;
   };
-  static std::string others_with(const Held& held);
+  struct Held {
+    std::vector<std::shared_ptr<Pipe>> pipes;
+    ProcessMark process;
+    std::string others{};  // who has the other ends, if found() was told
+  };
   std::map<Holder, Held> held_;
 };
 

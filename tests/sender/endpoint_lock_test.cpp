@@ -6,12 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <thread>
 
+#include "support/hung_file.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/transport/posix/private_folder.h>
@@ -128,6 +131,22 @@ TEST_F(EndpointLockTest, RefusesASecondSenderAndNamesTheFirst) {
                AllOf(HasSubstr(cat("this process, pid ", ::getpid(), ", has a sender at ", folder_.path().string())),
                      HasSubstr("close that one first, or choose another endpoint"))));
   EXPECT_EQ(content(), before);
+}
+
+// A second sender looks for the holder among all open files, and one of them never answers.
+TEST_F(EndpointLockTest, RefusesASecondSenderThoughAFileHangs) {
+  const auto first = take();
+  ASSERT_THAT(first, IsOk());
+  test::HungFile hung;
+  if (!hung.open()) GTEST_SKIP() << "no right to mount FUSE file systems";
+  const auto begun = std::chrono::steady_clock::now();
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    hung.let_go();
+  });
+  EXPECT_THAT(take(), StatusIs(StatusCode::kAlreadyExists, HasSubstr("has a sender at")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));
+  end.join();
 }
 
 TEST_F(EndpointLockTest, FallsWithItsProcess) {

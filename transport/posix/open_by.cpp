@@ -1,13 +1,16 @@
 #include <bascule/transport/posix/open_by.h>
 
-#include <sys/stat.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -19,16 +22,43 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using File = std::pair<dev_t, ino_t>;
+std::string link_of(const fs::path& descriptor) {
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlink(descriptor.c_str(), text.data(), text.size());
+  return size > 0 ? std::string(text.data(), static_cast<std::size_t>(size)) : std::string();
+}
 
-bool has_open(const fs::path& process, const std::set<File>& files, const std::string& except = {}) {
+// From the line "ino:" of /proc/<pid>/fdinfo/<n>, which Linux has since 5.14.
+std::string inode_of(const fs::path& process, const fs::path& descriptor) {
+  std::ifstream info(process / "fdinfo" / descriptor);
+  std::string key, value;
+  while (info >> key >> value)
+    if (key == "ino:") return value;
+  return {};
+}
+
+// Calls `found` with the place in `files` of each that the process has open.
+template <typename Found>
+void look_through(const fs::path& process, const std::multimap<std::string_view, std::size_t>& places,
+                  std::span<const OpenFile> files, const std::string& except, Found found) {
   std::error_code gone;
   for (fs::directory_iterator at(process / "fd", gone), end; !gone && at != end; at.increment(gone)) {
-    struct stat open {};
-    if (at->path().filename() == except) continue;
-    if (::stat(at->path().c_str(), &open) == 0 && files.contains({open.st_dev, open.st_ino})) return true;
+    const fs::path descriptor = at->path().filename();
+    if (descriptor == except) continue;
+    const std::string link = link_of(at->path());
+    auto [place, last] = places.equal_range(link);
+    if (place == last) continue;
+    const std::string inode = inode_of(process, descriptor);
+    for (; place != last; ++place)
+      if (inode.empty() || files[place->second].inode.empty() || inode == files[place->second].inode)
+        found(place->second);
   }
-  return false;
+}
+
+std::multimap<std::string_view, std::size_t> by_link(std::span<const OpenFile> files) {
+  std::multimap<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < files.size(); ++i) places.emplace(files[i].link, i);
+  return places;
 }
 
 struct ProcessState {
@@ -55,28 +85,39 @@ ProcessState state_of(pid_t pid) {
 
 }  // namespace
 
-std::vector<Process> others_with_open(std::span<const int> fds) {
-  std::vector<Process> found;
-  std::set<File> files;
-  for (const int fd : fds)
-    if (struct stat file{}; ::fstat(fd, &file) == 0) files.emplace(file.st_dev, file.st_ino);
+std::optional<OpenFile> open_file(int fd) {
+  const std::string descriptor = std::to_string(fd);
+  std::string link = link_of(fs::path("/proc/self/fd") / descriptor);
+  if (link.empty()) return std::nullopt;
+  return OpenFile{.link = std::move(link), .inode = inode_of("/proc/self", descriptor)};
+}
+
+std::vector<std::vector<Process>> others_with_open(std::span<const OpenFile> files, Deadline deadline) {
+  std::vector<std::vector<Process>> found(files.size());
   if (files.empty()) return found;
+  const auto places = by_link(files);
   std::error_code error;
   for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
     Process process;
     if (!absl::SimpleAtoi(at->path().filename().native(), &process.pid) || process.pid == ::getpid()) continue;
-    if (!has_open(at->path(), files)) continue;
+    if (deadline.passed()) break;
+    std::set<std::size_t> open;
+    look_through(at->path(), places, files, {}, [&](std::size_t place) { open.insert(place); });
+    if (open.empty()) continue;
     std::ifstream name(at->path() / "comm");
     std::getline(name, process.name);
-    found.push_back(std::move(process));
+    for (const std::size_t place : open) found[place].push_back(process);
   }
-  std::ranges::sort(found, {}, &Process::pid);
+  for (std::vector<Process>& processes : found) std::ranges::sort(processes, {}, &Process::pid);
   return found;
 }
 
-bool opened_twice_here(int fd) {
-  struct stat file {};
-  return ::fstat(fd, &file) == 0 && has_open("/proc/self", {{file.st_dev, file.st_ino}}, std::to_string(fd));
+bool has_open(pid_t pid, const OpenFile& file, int except) {
+  const std::span<const OpenFile> files(&file, 1);
+  bool has = false;
+  look_through(fs::path("/proc") / std::to_string(pid), by_link(files), files,
+               except < 0 ? std::string() : std::to_string(except), [&](std::size_t) { has = true; });
+  return has;
 }
 
 std::string names_of(const std::vector<Process>& processes) {

@@ -4,9 +4,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <bascule/transport/deadline.h>
 
 namespace bascule::inline v0 {
 
@@ -15,10 +18,19 @@ struct Process {
   std::string name;  // the program's name, as ps shows it
 };
 
-// Returns the other processes that have one of the files of `fds` open, under any name, by rising pid. The two ends of
-// a pipe are one file. Reads all of /proc.
-std::vector<Process> others_with_open(std::span<const int> fds);
-inline std::vector<Process> others_with_open(int fd) { return others_with_open(std::span(&fd, 1)); }
+// An open file as /proc shows it: the text of the link /proc/<pid>/fd/<n>, such as "pipe:[4711]" for both ends of a
+// pipe, or a path. Processes are compared by it, because stat() would ask the file itself, and a file on a server that
+// hangs never answers. `inode` tells files of the same path apart; empty: the kernel does not show it.
+struct OpenFile {
+  std::string link;
+  std::string inode{};
+};
+std::optional<OpenFile> open_file(int fd);  // of this process; nullopt: /proc does not show it
+
+// Returns for each of `files` the other processes that have it open, by rising pid. Reads all of /proc once, however
+// many files there are; no file in it is touched, so it cannot hang. Processes that are not read by `deadline` are
+// left out.
+std::vector<std::vector<Process>> others_with_open(std::span<const OpenFile> files, Deadline deadline);
 
 // "pid 71 (python3)", "pid 71 (python3), pid 72 (sleep) and 3 more"
 std::string names_of(const std::vector<Process>& processes);
@@ -31,7 +43,7 @@ struct ProcessMark {
 ProcessMark mark_of(pid_t pid);
 bool has_ended(const ProcessMark& process);  // false if that is not known; true for a zombie
 
-// Whether this process has the file of `fd` open also under another descriptor.
-bool opened_twice_here(int fd);
+// Whether the process has the file open; for this process: also under another descriptor than `except`.
+bool has_open(pid_t pid, const OpenFile& file, int except = -1);
 
 }  // namespace bascule::inline v0
