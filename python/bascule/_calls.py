@@ -22,40 +22,28 @@ class Calls:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._inside = 0  # threads with a call in progress
+        self._holds = 0  # calls in progress that another thread may end
         self._flipping = False
-        self._of_thread = threading.local()  # depth: calls may be nested
+        self._local = threading.local()  # nested: this thread's _Nested
         self._results: dict[int, str] = {}  # in use: each one's method
         self._numbers = itertools.count()
 
-    def begin(self) -> None:
-        """Begins a call in this thread. Blocks while a flip runs or waits, unless it is nested in another call."""
-        depth = self._depth()
-        if depth == 0:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._flipping)
-                self._inside += 1
-        self._of_thread.depth = depth + 1
-
-    def end(self) -> None:
-        """Ends this thread's last begin()."""
-        self._of_thread.depth = self._depth() - 1
-        if self._depth() == 0:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """begin() and end() around a `with` block."""
-        self.begin()
+    def held(self, by_any: bool = False) -> Iterator[None]:
+        """A call in progress. Blocks first while a flip runs or waits, unless it is nested in this thread's call.
+
+        by_any: another thread may continue the `with` block, as thread pools do with generators, and end it. It may
+        make calls in the block: while a flip waits for the end of such a block, calls begin.
+        """
+        nested = self._begin(by_any)
         try:
             yield
         finally:  # also after a KeyboardInterrupt
-            self.end()
+            self._end(nested, by_any)
 
     def within(self) -> bool:
         """Whether this thread is within a call."""
-        return self._depth() > 0
+        return self._nested().depth > 0
 
     def in_use(self, result: Any, method: str) -> None:
         """Lets flips wait until `result` of `method` is freed, for at most _LONGEST_USE. Call it within a call.
@@ -120,8 +108,34 @@ class Calls:
                 return False
         return True
 
-    def _depth(self) -> int:
-        return getattr(self._of_thread, "depth", 0)
+    def _begin(self, by_any: bool) -> _Nested:
+        nested = self._nested()
+        with self._changed:
+            if nested.depth == 0:
+                self._changed.wait_for(lambda: not self._flipping or (self._holds and not by_any))
+                self._inside += 1
+            nested.depth += 1
+            self._holds += by_any
+        return nested
+
+    def _end(self, nested: _Nested, by_any: bool) -> None:
+        with self._changed:
+            nested.depth -= 1
+            self._holds -= by_any
+            if nested.depth == 0:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def _nested(self) -> _Nested:
+        if not hasattr(self._local, "nested"):
+            self._local.nested = _Nested()
+        return self._local.nested
+
+
+class _Nested:
+    """How many calls that one thread began are in progress, the outermost included."""
+
+    depth = 0
 
 
 class Guarded:

@@ -132,11 +132,12 @@ class Following:
             with following.held() as version:
                 torch.save(model.state_dict(), f"{version}.pt")
 
-        Blocks while a version is being loaded. Any thread may hold the model, also several at once. If it is held
-        longer than the trainer's flip_timeout, the sender evicts this worker until the block has ended. A send() to
-        this worker within the block waits that long.
+        Blocks while a version is being loaded. Any thread may hold the model, also several at once; another thread may
+        continue the block and end it, as thread pools do with generators. If it is held longer than the trainer's
+        flip_timeout, the sender evicts this worker until the block has ended. A send() to this worker within the block
+        waits that long.
         """
-        with self._calls.held():
+        with self._calls.held(by_any=True):
             yield self._version
 
     def close(self) -> None:

@@ -1,11 +1,14 @@
 """Copies of a model that follows: each holds one version, although versions arrive meanwhile."""
 
+import contextlib
 import copy
 import io
+import itertools
 import multiprocessing
 import pickle
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -229,6 +232,37 @@ def test_held_yields_the_version_and_a_flip_waits_for_it(endpoint):
         assert sender.send().complete
     with following.held() as version:  # it has left
         assert version == 3
+
+
+def in_turn(threads, generator):
+    """All values of a generator, each made by the next one of some threads."""
+    with contextlib.ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(threads)]
+        for pool in itertools.cycle(pools):
+            if (value := pool.submit(next, generator, None).result(PATIENCE)) is None:
+                return
+            yield value
+
+
+def test_threads_of_a_pool_may_take_turns_within_held(endpoint):
+    trainer, model = Net(), Net()
+
+    def stream(following):
+        with following.held() as version:
+            for _ in range(4):
+                yield version, *values(model())
+
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        for version in (1, 2, 3):
+            seen = in_turn(3, stream(following))
+            assert next(seen) == (version - 1, version - 1.0)
+            send_one(sender, trainer, float(version))  # it waits, and the other threads' calls do not
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.3)
+            assert set(seen) == {(version - 1, version - 1.0)}
+            assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {version}
 
 
 def test_shared_memory_and_in_place_exclude_each_other(endpoint):
