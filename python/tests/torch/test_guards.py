@@ -234,6 +234,33 @@ def test_held_yields_the_version_and_a_flip_waits_for_it(endpoint):
         assert version == 3
 
 
+def test_a_flip_waits_for_the_hooks_around_forward(endpoint):
+    def normed(value):
+        linear = torch.nn.Linear(1, 1)
+        set_all(linear, value)
+        return torch.nn.utils.weight_norm(linear)  # a hook computes the weight from weight_g and weight_v
+
+    trainer, model = normed(1.0), normed(1.0)
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+
+        def send(*_):
+            send_one(sender, trainer, 2.0)
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.5)
+
+        hook = model.register_forward_pre_hook(send)
+        assert model(torch.ones(1)).item() == 2.0
+        hook.remove()
+        assert sender.wait_async(PATIENCE).complete and model(torch.ones(1)).item() == 4.0
+        hook = model.register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(torch.ones(1))
+        assert sender.send().complete
+    assert "_call_impl" not in vars(model)
+
+
 def in_turn(threads, generator):
     """All values of a generator, each made by the next one of some threads."""
     with contextlib.ExitStack() as stack:
