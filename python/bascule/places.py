@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ class Places:
 
     def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
         self.model, self._rename, self.in_place = model, rename, in_place
+        self._own: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # the last ones, by name
         check_loadable(model)
         for tensor, (name, *_) in self._tensors():
             self._check_place(name, tensor)
@@ -76,10 +79,17 @@ class Places:
     # ----
 
     def _tensors(self) -> list[tuple[Any, list[str]]]:
-        """Each tensor once, with all its names."""
+        """Each tensor of the model once, with all its names, also while functional_call() has put others there.
+
+        functional_call() does so before its call of the model, which waits for the flip in progress.
+        """
+        named = {name: owner[key] for name, (owner, key) in renamed(self.model, self._rename).items()}
+        lent = _lent()  # looked up later: who put a tensor there waits until the flip is over
         found: dict[int, tuple[Any, list[str]]] = {}
-        for name, (owner, key) in renamed(self.model, self._rename).items():
-            found.setdefault(id(owner[key]), (owner[key], []))[1].append(name)
+        for name, tensor in named.items():
+            own = self._own.get(name, tensor) if id(tensor) in lent else tensor
+            self._own[name] = own
+            found.setdefault(id(own), (own, []))[1].append(name)
         return list(found.values())
 
     def _check_place(self, name: str, tensor: Any) -> None:
@@ -104,3 +114,16 @@ class Places:
         if str(tensor.device) != self.device:
             raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",
                                "INVALID_ARGUMENT")
+
+
+def _lent() -> set[int]:
+    """The ids of tensors with which a thread is in torch.func.functional_call(), for whatever module."""
+    from torch.nn.utils import stateless
+
+    code, lent = stateless._functional_call.__code__, set()
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code is code:
+                lent.update(map(id, frame.f_locals["parameters_and_buffers"].values()))
+            frame = frame.f_back
+    return lent

@@ -261,6 +261,35 @@ def test_a_flip_waits_for_the_hooks_around_forward(endpoint):
     assert "_call_impl" not in vars(model)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_version_that_arrives_during_a_functional_call_is_the_models(in_place, endpoint):
+    trainer, model = Net(), Net()
+    lent = {name: torch.full_like(tensor, 7.0) for name, tensor in model.named_parameters()}
+    with (bascule.Sender(endpoint) as sender, hf.follow(model, endpoint, in_place=in_place) as following,
+          ThreadPoolExecutor(1) as pool):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        for version in (1.0, 2.0):
+            with following._calls.held():
+                send_one(sender, trainer, version)
+                until(lambda: following._calls._flipping)
+                call = pool.submit(torch.func.functional_call, model, lent, ())
+                until(lambda: model.tied is lent["tied"])
+            assert sender.wait_async(PATIENCE).complete
+            assert values(call.result(PATIENCE)) == values(lent.values()) == {7.0}
+            assert values(model.parameters()) == {version}
+        model.layers[1].weight = torch.nn.Parameter(torch.zeros(WIDTH, 1))  # another one is the model's now
+        set_all(trainer, 3.0)
+        assert sender.send().complete and values(model.parameters()) == {3.0}
+
+
+def until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def in_turn(threads, generator):
     """All values of a generator, each made by the next one of some threads."""
     with contextlib.ExitStack() as stack:
