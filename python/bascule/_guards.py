@@ -41,7 +41,7 @@ def _guards(part: Any, is_model: bool, calls: Calls, at: str, in_place: bool) ->
     """
     has_generate = callable(getattr(part, "generate", None))
     names = ["forward"] if is_model or has_generate else []
-    # What __call__() calls: it runs hooks around forward(). Releases of torch that do not have it guard forward() alone.
+    # What __call__() calls: it runs the hooks around forward().
     names += [name for name in ("_call_impl",) if names and hasattr(part, name)]
     names += ["generate"] if has_generate and at == "call" else []
     names += [name for name in _WHOLE if callable(getattr(part, name, None))]
