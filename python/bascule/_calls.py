@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ class Calls:
         self._holds = 0  # calls in progress that another thread may end
         self._flipping = False
         self._local = threading.local()  # nested: this thread's _Nested
-        self._results: dict[int, str] = {}  # in use: each one's method
+        self._results: dict[int, tuple[str, Any]] = {}  # in use: each one's method, and what is alive of it
         self._numbers = itertools.count()
 
     @contextmanager
@@ -45,15 +45,24 @@ class Calls:
         """Whether this thread is within a call."""
         return self._nested().depth > 0
 
-    def in_use(self, result: Any, method: str) -> None:
-        """Lets flips wait until `result` of `method` is freed, for at most _LONGEST_USE. Call it within a call.
+    def in_use(self, results: Iterable[Any], method: str) -> None:
+        """Lets flips wait until all `results` of `method` are freed, for at most _LONGEST_USE. Call it within a call.
 
-        New calls go on meanwhile. Raises TypeError if `result` has no weak references.
+        Each must be weakly referenceable.
         """
-        number = next(self._numbers)
+        number, alive, in_use = next(self._numbers), {}, self._results
+
         # The collector may call it in any thread, which may have the lock: it takes none, and the flip looks again.
-        weakref.finalize(result, self._results.pop, number, None).atexit = False
-        self._results[number] = method
+        def freed(reference: Any) -> None:
+            del alive[id(reference)]
+            if not alive:
+                in_use.pop(number, None)
+
+        for result in results:
+            reference = weakref.ref(result, freed)
+            alive[id(reference)] = reference  # by id: a tensor's == compares its elements
+        if alive:
+            in_use[number] = method, alive
 
     @contextmanager
     def alone(self, patience: float | None = None, stop: Callable[[float], bool] | None = None) -> Iterator[bool]:
@@ -94,7 +103,7 @@ class Calls:
     def _wait_for_results(self, stop: Callable[[float], bool]) -> bool:
         """Waits until no result is in use, for at most _LONGEST_USE. Returns False if `stop` did."""
         began, said = time.monotonic(), False
-        while methods := set(list(self._results.values())):  # a finalizer may change it
+        while methods := {method for method, _ in list(self._results.values())}:  # the collector may change it
             waited, names = time.monotonic() - began, ", ".join(sorted(methods))
             if waited > _LONGEST_USE:
                 self._results.clear()

@@ -51,9 +51,10 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
 
     A flip waits for calls of the model, and of its parts that have a generate(). It also waits for copy.deepcopy(),
     pickle, torch.save(model), save_pretrained(), load_state_dict() and to(), and until the dict that state_dict()
-    returned is freed, for at most 60 seconds. Other code that reads or writes the tensors, such as a direct call of
-    another part, may see mixed weights, unless it runs within following.held(). A call must not wait for another thread
-    that calls the model, or both may block for ever: a flip that waits for the first call also holds back the second.
+    returned, and each tensor in it, is freed, for at most 60 seconds. Other code that reads or writes the tensors, such
+    as a direct call of another part, may see mixed weights, unless it runs within following.held(). A call must not
+    wait for another thread that calls the model, or both may block for ever: a flip that waits for the first call also
+    holds back the second.
 
     The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
     argument; FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.

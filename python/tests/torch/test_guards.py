@@ -157,6 +157,29 @@ def send_one(sender, net, value):
     sender.send_async()
 
 
+def plain(model):
+    return dict(model.state_dict())
+
+
+@pytest.mark.parametrize("taken", [lambda model: model.state_dict(), plain,
+                                   lambda model: {k: v.contiguous() for k, v in model.state_dict().items()},
+                                   lambda model: [model.state_dict()["tied"]]])
+def test_a_flip_waits_until_a_state_dict_and_its_tensors_are_freed(taken, endpoint):
+    trainer, model = Net(), Net()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        state = taken(model)
+        send_one(sender, trainer, 1.0)
+        with pytest.raises(bascule.BasculeTimeoutError):
+            sender.wait_async(0.3)
+        del state
+        assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {1.0}
+        kept = model.state_dict(keep_vars=True)["tied"]  # the model's own, which is never freed
+        send_one(sender, trainer, 2.0)
+        assert sender.wait_async(PATIENCE).complete and kept is model.tied
+
+
 def test_a_flip_waits_until_a_state_dict_is_freed_and_calls_do_not(endpoint, caplog):
     trainer, model = Net(), Net()
     with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
@@ -195,7 +218,7 @@ def test_a_state_dict_that_is_kept_ends_nothing(endpoint, caplog, monkeypatch):
 def test_a_plain_dict_of_a_modules_own_state_dict_warns(endpoint):
     class Own(Net):
         def state_dict(self, *arguments, **named):
-            return dict(super().state_dict(*arguments, **named))
+            return dict(super().state_dict(*arguments, **named, keep_vars=True))
 
     model = Own()
     with hf.follow(model, endpoint) as following:
