@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import GeneratorType
 from typing import Any
 
 _LONGEST_USE = 60.0  # seconds that a flip waits until no result is in use
@@ -157,7 +158,13 @@ class Guarded:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         with self._calls.held():
-            return self._method(*arguments, **named)
+            result = self._method(*arguments, **named)
+        return self._drawn(result) if isinstance(result, GeneratorType) else result
+
+    def _drawn(self, generator: Any) -> Iterator[Any]:
+        """A generator's values: the call lasts from the first one until it ends or is freed, in whatever thread."""
+        with self._calls.held(by_any=True):
+            return (yield from generator)
 
     def __reduce__(self) -> Any:
         return _plain, (self._method,)

@@ -344,6 +344,30 @@ def test_threads_of_a_pool_may_take_turns_within_held(endpoint):
             assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {version}
 
 
+def test_a_generate_that_yields_its_tokens_is_one_call(endpoint):
+    class Streaming(Net):
+        @torch.no_grad()
+        def generate(self, count):
+            for _ in range(count):
+                yield values(self())
+
+    trainer, model = Net(), Streaming()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint, at="call"):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        for version in (1.0, 2.0):
+            tokens = in_turn(2, model.generate(3))
+            first = next(tokens)
+            send_one(sender, trainer, version)
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.3)
+            assert [first, *tokens] == 3 * [{version - 1}] and sender.wait_async(PATIENCE).complete
+        tokens = model.generate(3)
+        assert next(tokens) == {2.0}
+        del tokens  # its call ends
+        assert sender.send().complete
+
+
 def test_shared_memory_and_in_place_exclude_each_other(endpoint):
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     with hf.follow(model, endpoint, in_place=True):
