@@ -27,7 +27,8 @@ class Places:
                                + (" and ".join(f"{name} on {device}" for device, name in devices.items()) or "no tensors"),
                                "INVALID_ARGUMENT")
         self.device = next(iter(devices))
-        self._ours: dict[int, tuple[Any, bool]] = {}  # by id: tensors set to a slot, and their requires_grad
+        # By id: tensors set to a slot, their requires_grad, and the memory that they had, which others may have shared.
+        self._ours: dict[int, tuple[Any, bool, Any]] = {}
 
     def load(self, weights: Mapping[str, Any]) -> None:
         """Loads a whole version, or nothing. The model must not be called meanwhile.
@@ -51,9 +52,11 @@ class Places:
             raise BasculeError(f"tensor {more[0]} is not in the model", "INVALID_ARGUMENT")
         made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # can only be written in that mode
         with torch.inference_mode() if made_for_inference else torch.no_grad():
+            if self.in_place:
+                for tensor, _ in pairs:
+                    self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad, _elements(tensor)))
             for tensor, weight in pairs:
                 if self.in_place:
-                    self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad))
                     tensor.requires_grad_(False)  # else an optimizer step would write
                     tensor.grad = None
                     tensor.data = weight
@@ -69,9 +72,16 @@ class Places:
             torch.cuda.synchronize(self.device)
 
     def keep(self) -> None:
-        """Copies tensors that lie in a slot back into the model's own memory."""
-        for tensor, had_gradient in self._ours.values():
-            tensor.data = tensor.data.clone()
+        """Copies tensors that lie in a slot back into the model's own memory.
+
+        Tensors that shared memory, and are one tensor of the slot, share it again.
+        """
+        copies: dict[Any, Any] = {}
+        for tensor, had_gradient, before in self._ours.values():
+            key = before, _elements(tensor)
+            if key not in copies:
+                copies[key] = tensor.data.clone()
+            tensor.data = copies[key]
             tensor.requires_grad_(had_gradient)
         self._ours = {}
         self.settle()
@@ -114,6 +124,11 @@ class Places:
         if str(tensor.device) != self.device:
             raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",
                                "INVALID_ARGUMENT")
+
+
+def _elements(tensor: Any) -> tuple[Any, ...]:
+    """Equal for two tensors with the same elements in the same memory; never equal for empty ones."""
+    return tensor.data_ptr() if tensor.numel() else id(tensor), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _lent() -> set[int]:
