@@ -3,7 +3,7 @@
     python bench/python_package.py [cuda]     needs torch and bascule, as scripts/test-python --torch installs them
 
 An engine process follows over shm, or on a GPU over cuda-ipc. Each round sends once as a user does (Sender.send: Python
-checks each tensor's address, C++ packs, the engine flips) and once with the C++ call alone, as a C++ trainer does.
+looks where each tensor lies, C++ packs, the engine flips) and once with the C++ call alone, as a C++ trainer does.
 """
 
 import multiprocessing

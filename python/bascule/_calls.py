@@ -8,8 +8,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import GeneratorType
 from typing import Any
 
 _LONGEST_USE = 60.0  # seconds that a flip waits until no result is in use
@@ -22,50 +23,47 @@ class Calls:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._inside = 0  # threads with a call in progress
+        self._holds = 0  # calls in progress that another thread may end
         self._flipping = False
-        self._of_thread = threading.local()  # depth: calls may be nested
-        self._results: dict[int, str] = {}  # in use: each one's method
+        self._local = threading.local()  # nested: this thread's _Nested
+        self._results: dict[int, tuple[str, Any]] = {}  # in use: each one's method, and what is alive of it
         self._numbers = itertools.count()
 
-    def begin(self) -> None:
-        """Begins a call in this thread. Blocks while a flip runs or waits, unless it is nested in another call."""
-        depth = self._depth()
-        if depth == 0:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._flipping)
-                self._inside += 1
-        self._of_thread.depth = depth + 1
-
-    def end(self) -> None:
-        """Ends this thread's last begin()."""
-        self._of_thread.depth = self._depth() - 1
-        if self._depth() == 0:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """begin() and end() around a `with` block."""
-        self.begin()
+    def held(self, by_any: bool = False) -> Iterator[None]:
+        """A call in progress. Blocks first while a flip runs or waits, unless it is nested in this thread's call.
+
+        by_any: another thread may continue the `with` block, as thread pools do with generators, and end it. It may
+        make calls in the block: while a flip waits for the end of such a block, calls begin.
+        """
+        nested = self._begin(by_any)
         try:
             yield
         finally:  # also after a KeyboardInterrupt
-            self.end()
+            self._end(nested, by_any)
 
     def within(self) -> bool:
         """Whether this thread is within a call."""
-        return self._depth() > 0
+        return self._nested().depth > 0
 
-    def in_use(self, result: Any, method: str) -> None:
-        """Lets flips wait until `result` of `method` is freed, for at most _LONGEST_USE. Call it within a call.
+    def in_use(self, results: Iterable[Any], method: str) -> None:
+        """Lets flips wait until all `results` of `method` are freed, for at most _LONGEST_USE. Call it within a call.
 
-        New calls go on meanwhile. Raises TypeError if `result` has no weak references.
+        Each must be weakly referenceable.
         """
-        number = next(self._numbers)
+        number, alive, in_use = next(self._numbers), {}, self._results
+
         # The collector may call it in any thread, which may have the lock: it takes none, and the flip looks again.
-        weakref.finalize(result, self._results.pop, number, None).atexit = False
-        self._results[number] = method
+        def freed(reference: Any) -> None:
+            del alive[id(reference)]
+            if not alive:
+                in_use.pop(number, None)
+
+        for result in results:
+            reference = weakref.ref(result, freed)
+            alive[id(reference)] = reference  # by id: a tensor's == compares its elements
+        if alive:
+            in_use[number] = method, alive
 
     @contextmanager
     def alone(self, patience: float | None = None, stop: Callable[[float], bool] | None = None) -> Iterator[bool]:
@@ -106,7 +104,7 @@ class Calls:
     def _wait_for_results(self, stop: Callable[[float], bool]) -> bool:
         """Waits until no result is in use, for at most _LONGEST_USE. Returns False if `stop` did."""
         began, said = time.monotonic(), False
-        while methods := set(list(self._results.values())):  # a finalizer may change it
+        while methods := {method for method, _ in list(self._results.values())}:  # the collector may change it
             waited, names = time.monotonic() - began, ", ".join(sorted(methods))
             if waited > _LONGEST_USE:
                 self._results.clear()
@@ -120,8 +118,34 @@ class Calls:
                 return False
         return True
 
-    def _depth(self) -> int:
-        return getattr(self._of_thread, "depth", 0)
+    def _begin(self, by_any: bool) -> _Nested:
+        nested = self._nested()
+        with self._changed:
+            if nested.depth == 0:
+                self._changed.wait_for(lambda: not self._flipping or (self._holds and not by_any))
+                self._inside += 1
+            nested.depth += 1
+            self._holds += by_any
+        return nested
+
+    def _end(self, nested: _Nested, by_any: bool) -> None:
+        with self._changed:
+            nested.depth -= 1
+            self._holds -= by_any
+            if nested.depth == 0:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def _nested(self) -> _Nested:
+        if not hasattr(self._local, "nested"):
+            self._local.nested = _Nested()
+        return self._local.nested
+
+
+class _Nested:
+    """How many calls that one thread began are in progress, the outermost included."""
+
+    depth = 0
 
 
 class Guarded:
@@ -134,7 +158,13 @@ class Guarded:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         with self._calls.held():
-            return self._method(*arguments, **named)
+            result = self._method(*arguments, **named)
+        return self._drawn(result) if isinstance(result, GeneratorType) else result
+
+    def _drawn(self, generator: Any) -> Iterator[Any]:
+        """A generator's values: the call lasts from the first one until it ends or is freed, in whatever thread."""
+        with self._calls.held(by_any=True):
+            return (yield from generator)
 
     def __reduce__(self) -> Any:
         return _plain, (self._method,)

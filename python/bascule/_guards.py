@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ._calls import Calls, Guarded
 from .errors import BasculeError
+from .tensors import is_torch
 
 # Methods that read or write all tensors before they return. _apply() is what to(), half() and share_memory() call.
 _WHOLE = ("save_pretrained", "load_state_dict", "_apply")
@@ -41,6 +42,8 @@ def _guards(part: Any, is_model: bool, calls: Calls, at: str, in_place: bool) ->
     """
     has_generate = callable(getattr(part, "generate", None))
     names = ["forward"] if is_model or has_generate else []
+    # What __call__() calls: it runs the hooks around forward().
+    names += [name for name in ("_call_impl",) if names and hasattr(part, name)]
     names += ["generate"] if has_generate and at == "call" else []
     names += [name for name in _WHOLE if callable(getattr(part, name, None))]
     for name in names:
@@ -56,17 +59,22 @@ def _guards(part: Any, is_model: bool, calls: Calls, at: str, in_place: bool) ->
 
 
 class _Live(Guarded):
-    """state_dict(), whose result also shows later versions: flips wait until it is freed."""
+    """state_dict(), whose result also shows later versions: flips wait until it and its tensors are freed."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if self._calls.within():
             return super().__call__(*arguments, **named)
         with self._calls.held():
             result = super().__call__(*arguments, **named)
-            try:
-                self._calls.in_use(result, "state_dict()")
-            except TypeError:  # a plain dict, of a module's own state_dict()
-                warnings.warn(f"state_dict() of {type(self._method.__self__).__name__} returns a plain dict of the "
+            part = self._method.__self__
+            own = {id(tensor) for module in part.modules() for places in (module._parameters, module._buffers)
+                   for tensor in places.values()}
+            values = list(result.values()) if isinstance(result, Mapping) else []
+            shown = [value for value in values if is_torch(value) and id(value) not in own]
+            has_references = type(result).__weakrefoffset__ > 0
+            self._calls.in_use([result, *shown] if has_references else shown, "state_dict()")
+            if not has_references and (not values or len(shown) < len(values)):
+                warnings.warn(f"state_dict() of {type(part).__name__} returns a plain {type(result).__name__} of the "
                               "model's own tensors, which the next version changes while they are copied or saved; "
                               "call it and use it within following.held()", stacklevel=2)
         return result

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from operator import getitem, is_
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import eq, getitem, is_
 from typing import Any
 
 from .errors import BasculeError
 from .modules import check_sendable
-from .tensors import HOST, describe, describe_all, is_module, renamed
+from .tensors import HOST, describe, describe_all, describe_unnamed, is_module, renamed
 
 _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
 
@@ -27,7 +28,7 @@ class Followed:
         self._tensors = self._look()
         check_sendable(model, dict(zip(self.names, self._tensors)))
         self._specs = describe_each(self.names, self._tensors)
-        self._glance: Any = glance_at(self.names, self._tensors)
+        self._glance: Glance | None = Glance(self._tensors)
         self._before: list[Any] = []  # alive until the core knows their successors' addresses
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
         self.all = describe_all(dict(zip(self.names, self._tensors)))
@@ -41,8 +42,7 @@ class Followed:
         if self._structure.changed():
             self._find_places_again()
         tensors = self._look()
-        glance = glance_at(self.names, tensors)
-        if glance == self._glance and all(map(is_, tensors, self._tensors)):
+        if self._glance is not None and all(map(is_, tensors, self._tensors)) and self._glance.same(tensors):
             return
         specs = describe_each(self.names, tensors)
         for name, spec, before in zip(self.names, specs, self._specs):
@@ -54,7 +54,7 @@ class Followed:
         for i, (spec, before) in enumerate(zip(specs, self._specs)):
             if spec != before:
                 move(i, spec[3], spec[2])
-        self._specs, self._glance, self._before = specs, glance, []
+        self._specs, self._glance, self._before = specs, Glance(tensors), []
 
     def _find_places(self, places: dict[str, tuple[Any, str]]) -> None:
         self.names = list(places)
@@ -107,21 +107,31 @@ def describe_each(names: list[str], tensors: list[Any]) -> list[_Spec]:
     return [describe(name, tensor) for name, tensor in zip(names, tensors)]
 
 
-def glance_at(names: list[str], tensors: list[Any]) -> list[Any]:
-    """A value that changes if a tensor's address, strides or number of elements does.
+class Glance:
+    """Sees whether anything changed that says which bytes are the tensors' elements, and how to read them.
 
-    It may not change for another view of the same bytes, such as .view(torch.int32); this does no harm, since the same
-    bytes are sent.
+    An address alone says little: after model.half() and model.bfloat16() the allocator may give a tensor its first one.
     """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return describe_each(names, tensors)
-    try:
-        contiguous = list(map(torch.Tensor.is_contiguous, tensors))
-        strides = [] if all(contiguous) else [tensor.stride() for tensor in tensors]
-        return [list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.numel, tensors)), strides]
-    except TypeError:  # not all of them are torch tensors
-        return describe_each(names, tensors)
+
+    def __init__(self, tensors: list[Any]):
+        torch = sys.modules.get("torch")
+        self._reads: list[Callable[[list[Any]], Iterator[Any]]] = [partial(map, describe_unnamed)]
+        if torch is not None and all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+            each = torch.Tensor
+            reads = [each.data_ptr, each.dtype.__get__, each.size, each.stride, each.get_device, each.is_neg]
+            if any(tensor.is_complex() for tensor in tensors):
+                reads.append(each.is_conj)
+            self._reads = [partial(map, read) for read in reads]
+            # A storage that was cut short may keep its address.
+            self._reads.append(lambda tensors: map(torch.UntypedStorage.nbytes, map(each.untyped_storage, tensors)))
+        self._seen = [list(read(tensors)) for read in self._reads]
+
+    def same(self, tensors: list[Any]) -> bool:
+        """Whether the tensors lie as they did. It keeps no values: many new objects would start garbage collections."""
+        try:
+            return all(all(map(eq, read(tensors), seen)) for read, seen in zip(self._reads, self._seen))
+        except (RuntimeError, TypeError, ValueError, BufferError):  # one of them has no memory now, or is no tensor
+            return False
 
 
 def check_same(name: str, spec: _Spec, before: _Spec) -> None:

@@ -51,9 +51,10 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
 
     A flip waits for calls of the model, and of its parts that have a generate(). It also waits for copy.deepcopy(),
     pickle, torch.save(model), save_pretrained(), load_state_dict() and to(), and until the dict that state_dict()
-    returned is freed, for at most 60 seconds. Other code that reads or writes the tensors, such as a direct call of
-    another part, may see mixed weights, unless it runs within following.held(). A call must not wait for another thread
-    that calls the model, or both may block for ever: a flip that waits for the first call also holds back the second.
+    returned, and each tensor in it, is freed, for at most 60 seconds. Other code that reads or writes the tensors, such
+    as a direct call of another part, may see mixed weights, unless it runs within following.held(). A call must not
+    wait for another thread that calls the model, or both may block for ever: a flip that waits for the first call also
+    holds back the second.
 
     The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
     argument; FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
@@ -132,11 +133,12 @@ class Following:
             with following.held() as version:
                 torch.save(model.state_dict(), f"{version}.pt")
 
-        Blocks while a version is being loaded. Any thread may hold the model, also several at once. If it is held
-        longer than the trainer's flip_timeout, the sender evicts this worker until the block has ended. A send() to
-        this worker within the block waits that long.
+        Blocks while a version is being loaded. Any thread may hold the model, also several at once; another thread may
+        continue the block and end it, as thread pools do with generators. If it is held longer than the trainer's
+        flip_timeout, the sender evicts this worker until the block has ended. A send() to this worker within the block
+        waits that long.
         """
-        with self._calls.held():
+        with self._calls.held(by_any=True):
             yield self._version
 
     def close(self) -> None:

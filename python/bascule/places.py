@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ class Places:
 
     def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
         self.model, self._rename, self.in_place = model, rename, in_place
+        self._own: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # the last ones, by name
         check_loadable(model)
         for tensor, (name, *_) in self._tensors():
             self._check_place(name, tensor)
@@ -24,7 +27,8 @@ class Places:
                                + (" and ".join(f"{name} on {device}" for device, name in devices.items()) or "no tensors"),
                                "INVALID_ARGUMENT")
         self.device = next(iter(devices))
-        self._ours: dict[int, tuple[Any, bool]] = {}  # by id: tensors set to a slot, and their requires_grad
+        # By id: tensors set to a slot, their requires_grad, and the memory that they had, which others may have shared.
+        self._ours: dict[int, tuple[Any, bool, Any]] = {}
 
     def load(self, weights: Mapping[str, Any]) -> None:
         """Loads a whole version, or nothing. The model must not be called meanwhile.
@@ -48,9 +52,11 @@ class Places:
             raise BasculeError(f"tensor {more[0]} is not in the model", "INVALID_ARGUMENT")
         made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # can only be written in that mode
         with torch.inference_mode() if made_for_inference else torch.no_grad():
+            if self.in_place:
+                for tensor, _ in pairs:
+                    self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad, _elements(tensor)))
             for tensor, weight in pairs:
                 if self.in_place:
-                    self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad))
                     tensor.requires_grad_(False)  # else an optimizer step would write
                     tensor.grad = None
                     tensor.data = weight
@@ -66,9 +72,16 @@ class Places:
             torch.cuda.synchronize(self.device)
 
     def keep(self) -> None:
-        """Copies tensors that lie in a slot back into the model's own memory."""
-        for tensor, had_gradient in self._ours.values():
-            tensor.data = tensor.data.clone()
+        """Copies tensors that lie in a slot back into the model's own memory.
+
+        Tensors that shared memory, and are one tensor of the slot, share it again.
+        """
+        copies: dict[Any, Any] = {}
+        for tensor, had_gradient, before in self._ours.values():
+            key = before, _elements(tensor)
+            if key not in copies:
+                copies[key] = tensor.data.clone()
+            tensor.data = copies[key]
             tensor.requires_grad_(had_gradient)
         self._ours = {}
         self.settle()
@@ -76,10 +89,17 @@ class Places:
     # ----
 
     def _tensors(self) -> list[tuple[Any, list[str]]]:
-        """Each tensor once, with all its names."""
+        """Each tensor of the model once, with all its names, also while functional_call() has put others there.
+
+        functional_call() does so before its call of the model, which waits for the flip in progress.
+        """
+        named = {name: owner[key] for name, (owner, key) in renamed(self.model, self._rename).items()}
+        lent = _lent()  # looked up later: who put a tensor there waits until the flip is over
         found: dict[int, tuple[Any, list[str]]] = {}
-        for name, (owner, key) in renamed(self.model, self._rename).items():
-            found.setdefault(id(owner[key]), (owner[key], []))[1].append(name)
+        for name, tensor in named.items():
+            own = self._own.get(name, tensor) if id(tensor) in lent else tensor
+            self._own[name] = own
+            found.setdefault(id(own), (own, []))[1].append(name)
         return list(found.values())
 
     def _check_place(self, name: str, tensor: Any) -> None:
@@ -104,3 +124,21 @@ class Places:
         if str(tensor.device) != self.device:
             raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",
                                "INVALID_ARGUMENT")
+
+
+def _elements(tensor: Any) -> tuple[Any, ...]:
+    """Equal for two tensors with the same elements in the same memory; never equal for empty ones."""
+    return tensor.data_ptr() if tensor.numel() else id(tensor), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _lent() -> set[int]:
+    """The ids of tensors with which a thread is in torch.func.functional_call(), for whatever module."""
+    from torch.nn.utils import stateless
+
+    code, lent = stateless._functional_call.__code__, set()
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code is code:
+                lent.update(map(id, frame.f_locals["parameters_and_buffers"].values()))
+            frame = frame.f_back
+    return lent

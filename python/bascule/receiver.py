@@ -15,7 +15,7 @@ from . import _core
 from ._checks import each_a, seconds, text, url, whole
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
-from .followed import describe_each, glance_at
+from .followed import Glance, describe_each
 from .modules import check_loadable
 from .names import hf_names
 from .tensors import describe, device_number, is_module, is_torch, tensors_of
@@ -326,7 +326,7 @@ class Targets:
         self._tensors = [target.tensor for target in targets]
         self._specs = describe_each(self._names, self._tensors)
         self.memory = [_hold(target) for target in targets]
-        self._glance = glance_at(self._names, self._tensors)
+        self._glance = Glance(self._tensors)
 
     def check(self) -> None:
         """Raises BasculeError (FAILED_PRECONDITION), which names a target that was moved or replaced."""
@@ -335,7 +335,7 @@ class Targets:
             now = tensors_of(self._model, hf_names)
             tensors = [now.get(name) for name in self._names]
         same = all(map(is_, tensors, self._tensors))
-        if same and glance_at(self._names, tensors) == self._glance:
+        if same and self._glance.same(tensors):
             return
         for name, tensor, before, spec in zip(self._names, tensors, self._tensors, self._specs):
             if tensor is not before or describe(name, tensor) != spec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _core
 from ._checks import expected_workers, names, seconds, url, whole
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
-from .errors import BasculeError
+from .errors import BasculeError, BasculeTimeoutError
 from .followed import Followed
 from .modules import check_sendable
 from .names import hf_names, refuse_adapters
@@ -35,6 +36,26 @@ def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[Tens
     return [replace(spec, name=travels_as(spec.name, rename)) for spec in specs]
 
 
+class _Deadline:
+    """When a call's timeout ends, which also covers its wait for another thread's call."""
+
+    def __init__(self, call: str, timeout: float):
+        self.call, self.timeout, self._end = call, timeout, time.monotonic() + timeout
+
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+    @contextmanager
+    def turn(self, lock: Any) -> Iterator[None]:
+        if not lock.acquire(timeout=min(self.left(), threading.TIMEOUT_MAX)):
+            raise BasculeTimeoutError(f"{self.call}: another thread's call of this sender took longer than "
+                                      f"{self.timeout} seconds, and calls run one at a time", "DEADLINE_EXCEEDED")
+        try:
+            yield
+        finally:
+            lock.release()
+
+
 class Sender:
     """Owns an endpoint, and sends versions of registered tensors to the workers that join it.
 
@@ -47,7 +68,7 @@ class Sender:
 
     The constructor does not block. Every wait ends within 0.2 s of Ctrl-C. An interrupted send continues; the next call
     that needs a slot waits for that send, and reports its outcome in `updates`. Calls run one at a time; another thread
-    waits for its turn. Call close(), or use the sender in a `with`.
+    waits for its turn, and a call's `timeout` covers that wait. Call close(), or use the sender in a `with`.
 
     Raises BasculeError: ALREADY_EXISTS if another sender holds the endpoint; INVALID_ARGUMENT; PERMISSION_DENIED.
     """
@@ -60,6 +81,7 @@ class Sender:
         self._log = Log(log)
         self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number)
         self._core.expect_workers(*expected)
+        self._expected: deque[tuple[int, list[str]]] = deque()  # for the next call
         self._endpoint = endpoint
         self._turn = threading.RLock()
         self._depth = 0  # of nested calls in the thread whose turn it is: a signal handler may also call
@@ -95,13 +117,19 @@ class Sender:
             self._rename = rename
 
     def expect_workers(self, workers: int | Sequence[str]) -> None:
-        """Changes the constructor's `expect_workers`, for example for a fleet that grows. Does not block.
+        """Changes the constructor's `expect_workers`, for example for a fleet that grows.
 
-        Raises BasculeError (INVALID_ARGUMENT).
+        Does not block: during another thread's call, it takes effect with the next call. Raises BasculeError
+        (INVALID_ARGUMENT).
         """
         expected = expected_workers(workers)
-        with self._call() as core:
-            core.expect_workers(*expected)
+        self._open()
+        self._expected.append(expected)
+        if self._turn.acquire(blocking=False):
+            try:
+                self._expect(self._open())
+            finally:
+                self._turn.release()
 
     def wait_for_workers(self, count: int, timeout: float = 60) -> list[str]:
         """Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
@@ -110,13 +138,14 @@ class Sender:
         worker with the reason.
         """
         count, timeout = whole("count", count), seconds("timeout", timeout)
-        with self._call() as core:
-            return core.wait_for_workers(count, timeout)
+        with self._call(until := _Deadline("wait_for_workers", timeout)) as core:
+            return core.wait_for_workers(count, until.left())
 
     async def await_for_workers(self, count: int, timeout: float = 60) -> list[str]:
         """wait_for_workers() for asyncio: other tasks run while it waits. Raises as wait_for_workers() does."""
         count, timeout = whole("count", count), seconds("timeout", timeout)
-        return await self._await(lambda core: core.wait_for_workers(count, timeout))
+        until = _Deadline("await_for_workers", timeout)
+        return await self._await(lambda core: core.wait_for_workers(count, until.left()), until)
 
     def send(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
              worker_ids: Sequence[str] = ()) -> _core.SendReport:
@@ -143,10 +172,9 @@ class Sender:
         Raises BasculeTimeoutError after `timeout` seconds (None: never); the send then stays pending. Raises
         BasculeError: FAILED_PRECONDITION if no send is pending; or, like send(), the error that the send itself had.
         """
-        if timeout is not None:
-            timeout = seconds("timeout", timeout)
-        with self._call() as core:
-            report = core.wait_async(timeout)
+        until = None if timeout is None else _Deadline("wait_async", seconds("timeout", timeout))
+        with self._call(until) as core:
+            report = core.wait_async(until and until.left())
             self._pending = None
             return report
 
@@ -221,24 +249,27 @@ class Sender:
     # ----
 
     @contextmanager
-    def _call(self) -> Iterator[_core.Sender]:
-        with self._turn:
+    def _call(self, until: _Deadline | None = None) -> Iterator[_core.Sender]:
+        """One call at a time. Raises BasculeTimeoutError if another thread's call takes longer than `until`."""
+        with self._turn if until is None else until.turn(self._turn):
             self._depth += 1
             try:
-                yield self._open()
+                core = self._open()
+                self._expect(core)
+                yield core
             finally:
                 self._depth -= 1
                 if self._closing and self._depth == 0:
                     self._free()
 
-    async def _await(self, call: Callable[[_core.Sender], _Result]) -> _Result:
+    async def _await(self, call: Callable[[_core.Sender], _Result], until: _Deadline | None = None) -> _Result:
         """Makes a call in a separate thread. If the task is cancelled, the call's wait also ends."""
         import asyncio
 
         given_up, begun, over = threading.Event(), threading.Event(), threading.Event()
 
         def run() -> _Result:
-            with self._call() as core:
+            with self._call(until) as core:
                 if given_up.is_set():
                     raise BasculeError("the task was cancelled before its call began", "CANCELLED")
                 begun.set()
@@ -259,6 +290,10 @@ class Sender:
             if not running.cancelled():
                 running.exception()  # else asyncio logs it as never retrieved
             raise
+
+    def _expect(self, core: _core.Sender) -> None:
+        while self._expected:
+            core.expect_workers(*self._expected.popleft())
 
     def _open(self) -> _core.Sender:
         if self._forked:

@@ -1,9 +1,12 @@
 """Versions from a trainer to engines in separate processes, with numpy."""
 
+import asyncio
 import copy
 import gc
 import pickle
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -305,3 +308,27 @@ def test_a_sender_that_is_dropped_frees_its_endpoint_also_where_its_log_holds_it
     for _ in range(2):
         Trainer()
         gc.collect()
+
+
+def test_a_timeout_also_ends_the_wait_for_another_threads_call(sender, model):
+    begun, end = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        assert end.wait(PATIENCE)
+        yield from model.items()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(sender.stream, slow())
+        try:
+            assert begun.wait(PATIENCE)
+            for wait in (lambda: sender.wait_async(timeout=0.1), lambda: sender.wait_for_workers(1, timeout=0.1),
+                         lambda: asyncio.run(sender.await_for_workers(1, timeout=0.1))):
+                with pytest.raises(bascule.BasculeTimeoutError, match="another thread's call .* longer than 0.1 seconds"):
+                    wait()
+            sender.expect_workers(3)
+            assert not other.done()
+        finally:
+            end.set()
+        assert other.result(PATIENCE).expected == 1
+    assert sender.send().expected == 3

@@ -1,11 +1,14 @@
 """Copies of a model that follows: each holds one version, although versions arrive meanwhile."""
 
+import contextlib
 import copy
 import io
+import itertools
 import multiprocessing
 import pickle
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -154,6 +157,29 @@ def send_one(sender, net, value):
     sender.send_async()
 
 
+def plain(model):
+    return dict(model.state_dict())
+
+
+@pytest.mark.parametrize("taken", [lambda model: model.state_dict(), plain,
+                                   lambda model: {k: v.contiguous() for k, v in model.state_dict().items()},
+                                   lambda model: [model.state_dict()["tied"]]])
+def test_a_flip_waits_until_a_state_dict_and_its_tensors_are_freed(taken, endpoint):
+    trainer, model = Net(), Net()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        state = taken(model)
+        send_one(sender, trainer, 1.0)
+        with pytest.raises(bascule.BasculeTimeoutError):
+            sender.wait_async(0.3)
+        del state
+        assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {1.0}
+        kept = model.state_dict(keep_vars=True)["tied"]  # the model's own, which is never freed
+        send_one(sender, trainer, 2.0)
+        assert sender.wait_async(PATIENCE).complete and kept is model.tied
+
+
 def test_a_flip_waits_until_a_state_dict_is_freed_and_calls_do_not(endpoint, caplog):
     trainer, model = Net(), Net()
     with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
@@ -192,7 +218,7 @@ def test_a_state_dict_that_is_kept_ends_nothing(endpoint, caplog, monkeypatch):
 def test_a_plain_dict_of_a_modules_own_state_dict_warns(endpoint):
     class Own(Net):
         def state_dict(self, *arguments, **named):
-            return dict(super().state_dict(*arguments, **named))
+            return dict(super().state_dict(*arguments, **named, keep_vars=True))
 
     model = Own()
     with hf.follow(model, endpoint) as following:
@@ -229,6 +255,117 @@ def test_held_yields_the_version_and_a_flip_waits_for_it(endpoint):
         assert sender.send().complete
     with following.held() as version:  # it has left
         assert version == 3
+
+
+def test_a_flip_waits_for_the_hooks_around_forward(endpoint):
+    def normed(value):
+        linear = torch.nn.Linear(1, 1)
+        set_all(linear, value)
+        return torch.nn.utils.weight_norm(linear)  # a hook computes the weight from weight_g and weight_v
+
+    trainer, model = normed(1.0), normed(1.0)
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+
+        def send(*_):
+            send_one(sender, trainer, 2.0)
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.5)
+
+        hook = model.register_forward_pre_hook(send)
+        assert model(torch.ones(1)).item() == 2.0
+        hook.remove()
+        assert sender.wait_async(PATIENCE).complete and model(torch.ones(1)).item() == 4.0
+        hook = model.register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(torch.ones(1))
+        assert sender.send().complete
+    assert "_call_impl" not in vars(model)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_version_that_arrives_during_a_functional_call_is_the_models(in_place, endpoint):
+    trainer, model = Net(), Net()
+    lent = {name: torch.full_like(tensor, 7.0) for name, tensor in model.named_parameters()}
+    with (bascule.Sender(endpoint) as sender, hf.follow(model, endpoint, in_place=in_place) as following,
+          ThreadPoolExecutor(1) as pool):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        for version in (1.0, 2.0):
+            with following._calls.held():
+                send_one(sender, trainer, version)
+                until(lambda: following._calls._flipping)
+                call = pool.submit(torch.func.functional_call, model, lent, ())
+                until(lambda: model.tied is lent["tied"])
+            assert sender.wait_async(PATIENCE).complete
+            assert values(call.result(PATIENCE)) == values(lent.values()) == {7.0}
+            assert values(model.parameters()) == {version}
+        model.layers[1].weight = torch.nn.Parameter(torch.zeros(WIDTH, 1))  # another one is the model's now
+        set_all(trainer, 3.0)
+        assert sender.send().complete and values(model.parameters()) == {3.0}
+
+
+def until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def in_turn(threads, generator):
+    """All values of a generator, each made by the next one of some threads."""
+    with contextlib.ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(threads)]
+        for pool in itertools.cycle(pools):
+            if (value := pool.submit(next, generator, None).result(PATIENCE)) is None:
+                return
+            yield value
+
+
+def test_threads_of_a_pool_may_take_turns_within_held(endpoint):
+    trainer, model = Net(), Net()
+
+    def stream(following):
+        with following.held() as version:
+            for _ in range(4):
+                yield version, *values(model())
+
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint) as following:
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        for version in (1, 2, 3):
+            seen = in_turn(3, stream(following))
+            assert next(seen) == (version - 1, version - 1.0)
+            send_one(sender, trainer, float(version))  # it waits, and the other threads' calls do not
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.3)
+            assert set(seen) == {(version - 1, version - 1.0)}
+            assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {version}
+
+
+def test_a_generate_that_yields_its_tokens_is_one_call(endpoint):
+    class Streaming(Net):
+        @torch.no_grad()
+        def generate(self, count):
+            for _ in range(count):
+                yield values(self())
+
+    trainer, model = Net(), Streaming()
+    with bascule.Sender(endpoint) as sender, hf.follow(model, endpoint, at="call"):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        for version in (1.0, 2.0):
+            tokens = in_turn(2, model.generate(3))
+            first = next(tokens)
+            send_one(sender, trainer, version)
+            with pytest.raises(bascule.BasculeTimeoutError):
+                sender.wait_async(0.3)
+            assert [first, *tokens] == 3 * [{version - 1}] and sender.wait_async(PATIENCE).complete
+        tokens = model.generate(3)
+        assert next(tokens) == {2.0}
+        del tokens  # its call ends
+        assert sender.send().complete
 
 
 def test_shared_memory_and_in_place_exclude_each_other(endpoint):

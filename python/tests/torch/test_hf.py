@@ -465,3 +465,22 @@ def test_waiting_for_no_number_of_seconds_is_refused(endpoint):
         for timeout in (float("nan"), -1):
             with pytest.raises(bascule.BasculeError, match="expected seconds"):
                 following.wait(timeout=timeout)
+
+
+def test_parameters_over_one_storage_share_it_again_after_in_place(endpoint, sender):
+    class Shared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = (torch.nn.Parameter(torch.zeros(3)) for _ in range(3))
+            self.b.data = self.a.data
+
+    trainer, model = Shared(), Shared()
+    trainer.c.data = trainer.a.data  # shared by the trainer alone
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint, in_place=True):
+        sender.wait_for_workers(1, PATIENCE)
+        for value in (1.0, 2.0):
+            send(sender, trainer, value)
+            assert values(model) == {value} and model.a.data_ptr() == model.b.data_ptr()
+    set_all(model, 3.0)
+    assert model.a.data_ptr() == model.b.data_ptr() != model.c.data_ptr()

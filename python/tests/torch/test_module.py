@@ -124,7 +124,8 @@ def test_a_submodule_that_was_replaced_is_followed_and_another_one_named(endpoin
 
 
 @pytest.mark.parametrize("move", [lambda net: net.to(torch.float64), lambda net: net.load_state_dict(
-    {name: tensor.clone() for name, tensor in net.state_dict().items()}, assign=True)])
+    {name: tensor.clone() for name, tensor in net.state_dict().items()}, assign=True),
+    lambda net: setattr(net.embed.weight, "data", net.embed.weight.data.view(6, 11))])  # at the same address
 def test_an_engines_module_that_moved_is_named(move, endpoint, net):
     engine = Net()
     with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="w", targets=engine) as receiver:
@@ -145,6 +146,11 @@ def test_an_engines_module_that_moved_is_named(move, endpoint, net):
     (lambda t: t.resize_(2, 3), r"a is F32 \[2, 3\] on the host; it was registered as F32 \[4, 3\]"),
     (lambda t: setattr(t, "data", t.data[:3]), r"a is F32 \[3, 3\]"),
     (lambda t: setattr(t, "data", t.data.double()), "a is F64"),
+    # The address stays, as after model.half() and model.bfloat16() if the allocator gives it out again.
+    (lambda t: setattr(t, "data", t.data.view(torch.int32)), "a is I32"),
+    (lambda t: setattr(t, "data", t.data.view(3, 4)), r"a is F32 \[3, 4\]"),
+    (lambda t: setattr(t, "data", torch._neg_view(t.data)), "tensor a: its elements are negated"),
+    (lambda t: setattr(t, "data", t.data.flatten()[:9].as_strided((4, 3), (1, 3))), ""),
     (lambda t: t.untyped_storage().resize_(0), "tensor a: its storage has 0 bytes, and its shape needs 48: it was freed"),
     (lambda t: t.as_strided_((4, 3), (1, 4)), ""),
     (lambda t: t.set_(torch.rand(20).untyped_storage(), 4, (4, 3), (3, 1)), ""),
