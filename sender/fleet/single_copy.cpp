@@ -16,7 +16,7 @@ absl::Status loan_lapsed(const Endpoint& endpoint, Version version) {
 std::optional<Grant> SingleCopy::take() {
   std::vector<Holder> yielding;
   for (const auto& [id, member] : books_.roster.members()) {
-    if (member.catch_up()) return std::nullopt;  // it is about to read
+    if (member.catch_up() && !books_.slots.leases_of(member.holder()).empty()) return std::nullopt;  // it reads
     if (member.welcomed()) yielding.push_back(member.holder());
   }
   return books_.slots.take_single_copy(yielding);

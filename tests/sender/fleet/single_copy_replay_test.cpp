@@ -151,6 +151,28 @@ TEST_F(SingleCopyReplay, ALoanThatComesBackAtItsDeadlineIsPublished) {
   EXPECT_THAT(status_of(version), IsOk());
 }
 
+// It has copied its version and released the slot, and its engine still loads it.
+TEST_F(SingleCopyReplay, IsNotKeptFromTheTrainerByAWorkerThatReadsNothing) {
+  Hello copying = hello("copying", 1);
+  copying.casts = true;
+  const WorkerId id = join(copying);
+  const Prepare prepare = told<Prepare>(id);
+  say(id, Ready{.version = 1});
+  told<Sealed>(id);
+  say(id, Prepared{.version = 1});
+  told<Decided>(id);
+  say(id, Loading{.version = 1});
+  EXPECT_FALSE(ask()) << "it reads";
+  release(id, prepare);
+  const std::optional<Grant> grant = take_granted();
+  ASSERT_TRUE(grant);
+  const Version version = announce(*grant);
+  seal_written(version);
+  EXPECT_THAT(status_of(version), IsOk());
+  say(id, Ack{.version = 1});
+  EXPECT_EQ(told<Prepare>(id).version, version) << "it catches up";
+}
+
 class EachOfASingleCopy : public SingleCopyReplay {
  protected:
   EachOfASingleCopy() : SingleCopyReplay("slots=1&commit=each") {}
