@@ -22,6 +22,21 @@ std::optional<Grant> SingleCopy::take() {
   return books_.slots.take_single_copy(yielding);
 }
 
+// A worker that may copy (its greeting tells only part of these) is waited for: it releases the slot soon.
+absl::Status SingleCopy::check(const std::vector<WorkerId>& addressed) const {
+  std::string left_out;
+  for (const auto& [id, member] : books_.roster.members()) {
+    const bool may_copy = member.hello.casts || member.hello.expected != nullptr;
+    if (!member.welcomed() || may_copy || std::ranges::find(addressed, id) != addressed.end()) continue;
+    if (!books_.slots.leases_of(member.holder()).empty())
+      absl::StrAppend(&left_out, left_out.empty() ? "" : ", ", member.name());
+  }
+  if (left_out.empty()) return absl::OkStatus();
+  return failed_precondition("with slots=1 the trainer writes the memory that ", left_out,
+                             " also reads in place, so a version cannot leave it out; name all workers that read in "
+                             "place, or none");
+}
+
 void SingleCopy::let_write(InFlightVersion& sent, FleetTurn& turn) {
   if (!sent.round.yielded() || sent.written) return;
   ask_those_that_came_back(sent, turn);

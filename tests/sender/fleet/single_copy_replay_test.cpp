@@ -173,6 +173,18 @@ TEST_F(SingleCopyReplay, IsNotKeptFromTheTrainerByAWorkerThatReadsNothing) {
   EXPECT_EQ(told<Prepare>(id).version, version) << "it catches up";
 }
 
+TEST_F(SingleCopyReplay, CannotLeaveOutAWorkerThatReadsInPlace) {
+  const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
+  EXPECT_FALSE(ask({"a"}));
+  ASSERT_TRUE(granted);
+  EXPECT_THAT(granted->status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("that b also reads in place")));
+  granted.reset();
+  const Version version = begin({"a", "b"});
+  for (const WorkerId id : {a, b}) say(id, Ready{.version = version});
+  EXPECT_EQ(may_write, version);
+}
+
 class EachOfASingleCopy : public SingleCopyReplay {
  protected:
   EachOfASingleCopy() : SingleCopyReplay("slots=1&commit=each") {}
