@@ -83,7 +83,7 @@ struct Receiver::Impl {
   }
   Flip follow(Version version, AckWhen ack) {
     start();
-    if (version == 0 || loading || (serving && serving->version == version))
+    if (version == 0 || loading || (serving && serving->version >= version))
       return now(false, gate.pending() && gate.poisoned());
     const Clock::time_point start = Clock::now();
     std::vector<LocalVersion> dropped;

@@ -65,7 +65,8 @@ class Receiver {
   // the receiver keeps looking, since another sender may come.
   absl::Status wait_ready(absl::Duration timeout);
   // Like the call above, but for version `least` or a newer one, if a trainer's message names the version to wait for.
-  // In a follower, OK means that commit(least) need not wait.
+  // In a follower, OK means that commit(least) need not wait if rank 0 flipped to `least`, or if this follower serves
+  // `least` or a newer version already.
   absl::Status wait_ready(Version least, absl::Duration timeout);
 
   // Call it at each token boundary. It flips if a version is pending; otherwise it costs one atomic load. After a flip
@@ -83,6 +84,7 @@ class Receiver {
   Flip commit();
 
   // In a follower: flips to the version that rank 0's commit() returned; the engine passes it on with its step message.
+  // Returns at once, and changes nothing, if the follower serves that version or a newer one: numbers only rise.
   // Blocks until that version is prepared here, for at most flip_timeout; if it is not prepared by then, this worker
   // and its group are poisoned. In any other worker it is the same as commit().
   Flip commit(Version version);

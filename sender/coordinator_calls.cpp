@@ -138,8 +138,10 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(const Limit& limit)
         waited == Waited::kUntilInterrupted
             ? interrupted_while("a slot")
             : deadline_exceeded(
-                  "no slot could be written within ", limit.text(), ": still read by ", readers, "; stop or restart ",
-                  readers.find(',') == std::string::npos ? "it" : "them",
+                  "no slot could be written within ", limit.text(),
+                  readers.empty() ? ""
+                                  : cat(": still read by ", readers, "; stop or restart ",
+                                        readers.find(',') == std::string::npos ? "it" : "them"),
                   used ? cat(", or allow more spare slots (spares=", *used + 1, "; ", *used, " in use)") : "");
     handle(event::TakeGivenUp{});
     return why;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,7 +92,9 @@ class Publisher {
   void look_for_infinities(const Publication& publication);
   void finish_behind(const Publication& publication, Clock::time_point packing_since, const Limit& limit);
   bool sealed_by(Deadline deadline);
-  static void name_lost(SendReport& report);
+  void leave_out(const UpdateReport& update);
+  void add_updates(SendReport& report);
+  void name_lost(SendReport& report);
   absl::StatusOr<std::optional<Digest>> digest_of(SlotId slot, bool want_digest, Deadline deadline);
 
   const Endpoint endpoint_;
@@ -114,11 +118,14 @@ class Publisher {
     Version version = 0;
     std::optional<Digest> digest;
   };
-  Published published_;                // the last published version
-  absl::Status moved_;                 // with slots=1: whether the parameters lie in the slot
-  std::vector<UpdateReport> updates_;  // settled, for the next report
-  bool said_infinite_ = false;         // the log has it
-  bool to_all_ = true;                 // the version in flight is for all workers
+  Published published_;                       // the last published version
+  absl::Status moved_;                        // with slots=1: whether the parameters lie in the slot
+  std::deque<UpdateReport> updates_;          // settled, for the next report
+  std::size_t left_out_ = 0;                  // older ones
+  std::string left_out_error_;                // the last error among these
+  std::map<std::string, WorkerReport> lost_;  // workers that these lost
+  bool said_infinite_ = false;                // the log has it
+  bool to_all_ = true;                        // the version in flight is for all workers
 
   std::unique_ptr<Coordinator> coordinator_;  // ends before the memory above, which was offered to its members
 

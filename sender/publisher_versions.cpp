@@ -2,6 +2,7 @@
 #include <bascule/sender/publisher.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <bascule/sender/infinities.h>
@@ -15,6 +16,8 @@ namespace {
 // A little more than in-place readers on a GPU take from the seal to the last ack. A thread that slept meanwhile would
 // wake 40 us late, which is a third of that time; see transport/stay_awake.h.
 constexpr absl::Duration kAwakeBehindThePack = absl::Milliseconds(1);
+
+constexpr std::size_t kMostUpdates = 100, kMostLost = 10'000;  // that wait for the next report
 
 }  // namespace
 
@@ -36,10 +39,33 @@ absl::Status Publisher::settle_update() {
   if (report.ok()) {
     update.workers = report->workers;
     update.warnings = report->warnings;
-    updates_ = report->updates;  // settled() moved them there
   }
   updates_.push_back(std::move(update));
+  if (updates_.size() > kMostUpdates) leave_out(updates_.front());
   return absl::OkStatus();
+}
+
+// A trainer that only ever calls update_weights() must not collect reports without end. Of the oldest one there remain
+// the workers that it lost, and its error.
+void Publisher::leave_out(const UpdateReport& update) {
+  for (const WorkerReport& worker : update.workers)
+    if (worker.state == WorkerState::kEvicted && lost_.size() < kMostLost) lost_[worker.worker] = worker;
+  ++left_out_;
+  if (!update.status.ok()) left_out_error_ = cat("version ", update.version, ": ", message_of(update.status));
+  updates_.pop_front();
+}
+
+// Moves the outcomes of the updates since the last report to this one.
+void Publisher::add_updates(SendReport& report) {
+  report.updates.assign(std::make_move_iterator(updates_.begin()), std::make_move_iterator(updates_.end()));
+  updates_.clear();
+  if (left_out_ > 0)
+    report.warnings.push_back(
+        cat(left_out_, " older updates are left out of the report, which has the last ", kMostUpdates,
+            left_out_error_.empty() ? "" : cat("; the last error among them was: ", left_out_error_)));
+  left_out_ = 0;
+  left_out_error_.clear();
+  if (to_all_) name_lost(report);
 }
 
 absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline) {
@@ -222,18 +248,19 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
     report->warnings.push_back(cat("freeing memory on a device: ", message_of(kept)));
   report->warnings.insert(report->warnings.end(), warnings_.begin(), warnings_.end());
   warnings_.clear();
-  report->updates = std::exchange(updates_, {});
-  if (to_all_ && !is_update) name_lost(*report);
+  if (!is_update) add_updates(*report);
   return report;
 }
 
 // Workers that an update_weights() lost, unless they have come back.
 void Publisher::name_lost(SendReport& report) {
   for (const UpdateReport& update : report.updates)
-    for (const WorkerReport& lost : update.workers)
-      if (lost.state == WorkerState::kEvicted &&
-          std::ranges::find(report.workers, lost.worker, &WorkerReport::worker) == report.workers.end())
-        report.workers.push_back(lost);
+    for (const WorkerReport& worker : update.workers)
+      if (worker.state == WorkerState::kEvicted) lost_.emplace(worker.worker, worker);
+  for (const auto& [name, lost] : lost_)
+    if (std::ranges::find(report.workers, name, &WorkerReport::worker) == report.workers.end())
+      report.workers.push_back(lost);
+  lost_.clear();
 }
 
 absl::StatusOr<SendReport> Publisher::settled() {

@@ -59,10 +59,12 @@ struct SendReport {
   // In the order they joined; then, if the version is for all workers, those that left since the last report and have
   // not come back; then the missing ones.
   std::vector<WorkerReport> workers;
-  int expected = 0;                   // at least so many workers should serve this version (ExpectedWorkers::count)
-  std::string memory;                 // the slots' kind of memory: "memfd, 4 KiB pages (…)"
-  absl::Status persisted;             // durable=on: an error means that the version is served, but not on the disk
-  std::vector<UpdateReport> updates;  // the outcomes of update_weights() since the last report
+  int expected = 0;        // at least so many workers should serve this version (ExpectedWorkers::count)
+  std::string memory;      // the slots' kind of memory: "memfd, 4 KiB pages (…)"
+  absl::Status persisted;  // durable=on: an error means that the version is served, but not on the disk
+  // The outcomes of update_weights() since the last report. After more than 100, the older ones are left out: a warning
+  // counts them and has their last error, and `workers` still has the workers that they lost.
+  std::vector<UpdateReport> updates;
   std::vector<std::string> warnings;
 
   // Whether all of `workers`, and as many as expected, serve this version.

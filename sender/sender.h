@@ -109,7 +109,8 @@ class Sender {
   absl::StatusOr<WritableSlot> loan(const std::vector<std::string>& worker_ids = {});
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
-  // Returns the last version published in this epoch or, before the first, in earlier epochs. Any thread may call it.
+  // Returns the last version published in this epoch. Before the first one, returns the highest number that earlier
+  // epochs used, which the endpoint remembers; that version may have been aborted. Any thread may call it.
   Version version() const;
 
  private:

@@ -43,7 +43,7 @@ struct SenderStatus {
   std::string scheme{};
   std::int64_t pid = 0;
   Epoch epoch = 0;
-  Version version = 0;  // published last, in this or an earlier epoch
+  Version version = 0;  // published last in this epoch; before the first, the highest number used in earlier epochs
   DigestMode digest = DigestMode::kOn;
   std::optional<Layout> layout{};  // once a model is registered
   // The same, encoded: if set, sent instead of `layout`. Null in a received status.

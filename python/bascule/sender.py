@@ -216,7 +216,7 @@ class Sender:
 
     @property
     def version(self) -> int:
-        """The last version that this sender published; before its first, the previous sender's last version."""
+        """The last version that this sender published; before its first, the highest number that earlier ones used."""
         return self._open().version()
 
     def close(self) -> None:

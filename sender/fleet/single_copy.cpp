@@ -16,10 +16,25 @@ absl::Status loan_lapsed(const Endpoint& endpoint, Version version) {
 std::optional<Grant> SingleCopy::take() {
   std::vector<Holder> yielding;
   for (const auto& [id, member] : books_.roster.members()) {
-    if (member.catch_up()) return std::nullopt;  // it is about to read
+    if (member.catch_up() && !books_.slots.leases_of(member.holder()).empty()) return std::nullopt;  // it reads
     if (member.welcomed()) yielding.push_back(member.holder());
   }
   return books_.slots.take_single_copy(yielding);
+}
+
+// A worker that may copy (its greeting tells only part of these) is waited for: it releases the slot soon.
+absl::Status SingleCopy::check(const std::vector<WorkerId>& addressed) const {
+  std::string left_out;
+  for (const auto& [id, member] : books_.roster.members()) {
+    const bool may_copy = member.hello.casts || member.hello.expected != nullptr;
+    if (!member.welcomed() || may_copy || std::ranges::find(addressed, id) != addressed.end()) continue;
+    if (!books_.slots.leases_of(member.holder()).empty())
+      absl::StrAppend(&left_out, left_out.empty() ? "" : ", ", member.name());
+  }
+  if (left_out.empty()) return absl::OkStatus();
+  return failed_precondition("with slots=1 the trainer writes the memory that ", left_out,
+                             " also reads in place, so a version cannot leave it out; name all workers that read in "
+                             "place, or none");
 }
 
 void SingleCopy::let_write(InFlightVersion& sent, FleetTurn& turn) {

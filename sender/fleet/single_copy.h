@@ -19,6 +19,8 @@ class SingleCopy {
   explicit SingleCopy(Books& books) : books_(books) {}
 
   std::optional<Grant> take();  // returns the slot, if every reader takes part in the loan
+  // FAILED_PRECONDITION names the workers that read the slot in place and are not `addressed`: they would never yield.
+  absl::Status check(const std::vector<WorkerId>& addressed) const;
   // Lets the public thread write once every worker has yielded and no other holder is left.
   void let_write(InFlightVersion& sent, FleetTurn& turn);
   // Ends a loan whose deadline has passed at `at`: it was kept too long, or a reader did not yield.

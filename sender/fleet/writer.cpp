@@ -39,10 +39,14 @@ void Writer::serve(FleetTurn& turn) {
     return;
   }
   if (!wanted_->empty()) {
-    if (const auto known = books_.roster.addressed(*wanted_); !known.ok()) {
+    const auto known = books_.roster.addressed(*wanted_);
+    const absl::Status refused = !known.ok()           ? known.status()
+                                 : slots.single_copy() ? single_copy_.check(*known)
+                                                       : absl::OkStatus();
+    if (!refused.ok()) {
       turn.make_room(2);
       wanted_.reset();
-      turn.act(action::GrantSlot{known.status()});
+      turn.act(action::GrantSlot{refused});
       if (slots.ahead()) turn.act(action::TakeAhead{*slots.ahead()});
       return;
     }

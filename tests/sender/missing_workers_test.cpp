@@ -58,6 +58,28 @@ TEST_F(MissingWorkers, AWorkerThatAnUpdateLostIsInTheNextReport) {
   EXPECT_THAT(report->why_incomplete(), AllOf(HasSubstr("w is evicted"), HasSubstr("hung up")));
 }
 
+// A trainer that only ever updates must not collect reports without end.
+TEST_F(MissingWorkers, TheReportHasTheLastUpdatesAndWhoWasLostInOlderOnes) {
+  constexpr int kUpdates = 150;
+  listen("timeout=60s");
+  ASSERT_THAT(sender_->expect_workers({.count = 0}), IsOk());
+  ASSERT_THAT(sender_->send(), IsOk());
+  const auto worker = join("w", 1, 1);
+  ASSERT_THAT(sender_->update_weights(), IsOk());
+  worker->hang_up();
+  for (int i = 1; i < kUpdates; ++i) ASSERT_THAT(sender_->update_weights(), IsOk());
+  const absl::StatusOr<SendReport> report = sender_->send();
+  ASSERT_THAT(report, IsOk());
+  ASSERT_THAT(report->updates, SizeIs(100));
+  EXPECT_EQ(report->updates.back().version, kUpdates + 1);
+  EXPECT_THAT(report->warnings, testing::Contains(HasSubstr("50 older updates are left out")));
+  EXPECT_THAT(report->why_incomplete(), AllOf(HasSubstr("w is evicted"), HasSubstr("hung up")));
+  const absl::StatusOr<SendReport> next = sender_->send();
+  ASSERT_THAT(next, IsOk());
+  EXPECT_THAT(next->updates, SizeIs(0));
+  EXPECT_TRUE(next->complete());
+}
+
 TEST_F(MissingWorkers, AWaitForWorkersTellsWhichOnesArePoisonedAndWhy) {
   listen();
   ASSERT_THAT(sender_->expect_workers({.count = 0}), IsOk());

@@ -151,6 +151,40 @@ TEST_F(SingleCopyReplay, ALoanThatComesBackAtItsDeadlineIsPublished) {
   EXPECT_THAT(status_of(version), IsOk());
 }
 
+// It has copied its version and released the slot, and its engine still loads it.
+TEST_F(SingleCopyReplay, IsNotKeptFromTheTrainerByAWorkerThatReadsNothing) {
+  Hello copying = hello("copying", 1);
+  copying.casts = true;
+  const WorkerId id = join(copying);
+  const Prepare prepare = told<Prepare>(id);
+  say(id, Ready{.version = 1});
+  told<Sealed>(id);
+  say(id, Prepared{.version = 1});
+  told<Decided>(id);
+  say(id, Loading{.version = 1});
+  EXPECT_FALSE(ask()) << "it reads";
+  release(id, prepare);
+  const std::optional<Grant> grant = take_granted();
+  ASSERT_TRUE(grant);
+  const Version version = announce(*grant);
+  seal_written(version);
+  EXPECT_THAT(status_of(version), IsOk());
+  say(id, Ack{.version = 1});
+  EXPECT_EQ(told<Prepare>(id).version, version) << "it catches up";
+}
+
+TEST_F(SingleCopyReplay, CannotLeaveOutAWorkerThatReadsInPlace) {
+  const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
+  EXPECT_FALSE(ask({"a"}));
+  ASSERT_TRUE(granted);
+  EXPECT_THAT(granted->status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("that b also reads in place")));
+  granted.reset();
+  const Version version = begin({"a", "b"});
+  for (const WorkerId id : {a, b}) say(id, Ready{.version = version});
+  EXPECT_EQ(may_write, version);
+}
+
 class EachOfASingleCopy : public SingleCopyReplay {
  protected:
   EachOfASingleCopy() : SingleCopyReplay("slots=1&commit=each") {}
