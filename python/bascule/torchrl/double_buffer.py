@@ -126,9 +126,9 @@ class WeightReceiver:
     def apply_weights(self, weights: Any, inplace: bool = True) -> None:
         """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache if it has one.
 
-        Raises BasculeError: INVALID_ARGUMENT names a tensor that a module does not have or lacks, or that has another
-        shape or type there, and the module stays as it was; FAILED_PRECONDITION if requests still use the cache. Raises
-        ValueError unless `inplace`.
+        Of a module, all parameters and persistent buffers are written, or none. Raises BasculeError: INVALID_ARGUMENT
+        names a tensor that the module does not have, that is missing, or that has another shape or type there;
+        FAILED_PRECONDITION if requests still use the cache. Raises ValueError unless `inplace`.
         """
         if not inplace:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
@@ -154,7 +154,9 @@ def _load(engine: Any, weights: Mapping[str, Any]) -> None:
     if callable(getattr(engine, "load_weights", None)):
         engine.load_weights(iter(weights.items()))
     elif is_module(engine):
-        _write(tensors_of(engine, hf_names), weights)
+        places = tensors_of(engine, hf_names)
+        buffers = {hf_names(name) for name, _ in engine.named_buffers()}  # TensorDict.from_module() yields all of them
+        _write(places, {name: each for name, each in weights.items() if name in places or name not in buffers})
     else:
         raise BasculeError(f"create_receiver: expected an engine with load_weights() or a module, found "
                            f"{type(engine).__name__}", "INVALID_ARGUMENT")

@@ -120,7 +120,9 @@ def test_a_module_stays_as_it_was_if_one_tensor_does_not_fit(change, text, endpo
     with pytest.raises(bascule.BasculeError, match=text):
         receiver.apply_weights({name: tensor for name, tensor in {**weights, **change}.items() if tensor is not None})
     assert all(torch.equal(before[name], tensor) for name, tensor in engine.state_dict().items())
-    receiver.apply_weights(weights)
+    engine.register_buffer("scratch", torch.zeros(2), persistent=False)
+    receiver.apply_weights({**weights, "scratch": torch.ones(2)})  # as TensorDict.from_module() has it
+    assert engine.scratch.sum() == 0
     assert engine.weight.sum() == 12 and engine.steps == 5
     receiver.close()
 
