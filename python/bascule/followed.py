@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import eq, getitem, is_
 from typing import Any
 
+from ._torch import imported
 from .errors import BasculeError
 from .modules import check_sendable
 from .tensors import HOST, describe, describe_all, describe_unnamed, is_module, renamed
@@ -90,8 +90,8 @@ class _Structure:
         modules = list(model.modules()) if is_module(model) else []
         self._dicts = [each for module in modules for each in (module._modules, module._parameters, module._buffers)]
         self._lengths = list(map(len, self._dicts))
-        self._parents = [module._modules for module in modules for _ in module._modules]
-        self._keys = [key for module in modules for key in module._modules]
+        self._parents = [module._modules for module in modules for _ in module._modules.keys()]
+        self._keys = [key for module in modules for key in module._modules.keys()]
         self._children = list(map(getitem, self._parents, self._keys))
 
     def changed(self) -> bool:
@@ -114,7 +114,7 @@ class Glance:
     """
 
     def __init__(self, tensors: list[Any]):
-        torch = sys.modules.get("torch")
+        torch = imported()
         self._reads: list[Callable[[list[Any]], Iterator[Any]]] = [partial(map, describe_unnamed)]
         if torch is not None and all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             each = torch.Tensor
