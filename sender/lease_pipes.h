@@ -52,7 +52,7 @@ class LeasePipes {
     std::string who;            // as in "pid 71 (python3)"
     bool left_running = false;  // the holder's process has ended
   };
-  // Returns what to search for: those of `left` whose process may have ended, and the holders with kMostPipes pipes.
+  // Returns what to search for: each of `left` whose process may have ended, and the holders with kMostPipes pipes.
   std::vector<Search> searches(const std::vector<Holder>& left) const;
   static std::vector<Found> find(const std::vector<Search>& searches);  // reads all of /proc once, or not at all
   // Takes note of the names, for open(). Returns true if the holder's process has ended, but others have its pipes.
