@@ -58,7 +58,7 @@ absl::Status caught(Work&& work) noexcept {
 template <typename Work>
 absl::Status until_done(Work&& work) noexcept {
   for (std::chrono::microseconds pause{100};; pause = std::min(2 * pause, std::chrono::microseconds(10'000))) {
-    const absl::Status done = caught([&] { work(); });
+    absl::Status done = caught([&] { work(); });
     if (!absl::IsResourceExhausted(done)) return done;
     std::this_thread::sleep_for(pause);
   }
