@@ -183,7 +183,7 @@ void Coordinator::give_back(const Grant& grant) noexcept {
 // ---- one version ----
 
 void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, const Limit& limit) noexcept {
-  event::Announced announced{.grant = {}, .memory = std::move(memory), .limit = limit};
+  event::Announced announced{.grant = {}, .memory = memory, .limit = limit};
   static_cast<void>(until_done([&] { announced.grant = grant; }));
   post_event(std::move(announced));
 }

@@ -81,6 +81,7 @@ std::vector<LeasePipes::Found> LeasePipes::find(const std::vector<Search>& searc
     for (std::size_t end = first[i]; end < (i + 1 < first.size() ? first[i + 1] : ends.size()); ++end)
       for (const Process& process : others[end]) with.emplace(process.pid, process);
     std::vector<Process> processes;
+    processes.reserve(with.size());
     for (auto& [pid, process] : with) processes.push_back(std::move(process));
     found[i].who = processes.empty() ? "a process that /proc does not show" : names_of(processes);
   }

@@ -151,7 +151,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   const Limit limit = leave_time();
   packing.in_pieces = in_pieces_;
   const Clock::time_point start = Clock::now();
-  const absl::Status packed = caught([&] {
+  absl::Status packed = caught([&] {
     return annotate(packer_->pack(packing, slots_->memory(publication.slot), endpoint_.digest != DigestMode::kOff,
                                   slots_->bytes_done(publication.slot)),
                     cat("pack version ", publication.version));
