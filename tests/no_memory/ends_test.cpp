@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -95,10 +96,10 @@ class EndsWithoutMemory : public testing::Test {
     model_.step(++generation_);
     const absl::StatusOr<SendReport> report = sender_->send();
     ASSERT_THAT(report, IsOk());
-    int lost = 0;
+    std::set<std::string> lost;
     for (const WorkerReport& worker : report->workers)
-      lost += worker.state == WorkerState::kServing || worker.state == WorkerState::kCatchingUp ? 0 : 1;
-    EXPECT_LE(lost, 1);
+      if (worker.state != WorkerState::kServing && worker.state != WorkerState::kCatchingUp) lost.insert(worker.worker);
+    EXPECT_LE(lost.size(), 1U) << report->why_incomplete();
     EXPECT_GE(report->workers.size(), 3U);  // one that came back meanwhile is there twice
     const auto all_serve = [&] {
       const std::lock_guard lock(engines_);
@@ -107,9 +108,10 @@ class EndsWithoutMemory : public testing::Test {
         return status.attached && status.state == ReceiverState::kServing && status.version == report->version;
       });
     };
-    for (const Deadline deadline(patience()); !all_serve() && !deadline.passed();)
+    bool served = all_serve();  // later its session may still end
+    for (const Deadline deadline(patience()); !served && !deadline.passed(); served = all_serve())
       std::this_thread::sleep_for(std::chrono::microseconds(200));
-    ASSERT_TRUE(all_serve());
+    ASSERT_TRUE(served);
     ASSERT_THAT(sender_->wait_for_workers(3, patience()), IsOk());
   }
   // Until a whole send passes without a failure. The first allocations are those that handle the message.
@@ -148,22 +150,6 @@ INSTANTIATE_TEST_SUITE_P(OfTheWorker, AtEachMessage,
                          testing::Values("b from sender: prepare", "b from sender: sealed", "b from sender: decided",
                                          "b to sender: ready", "b to sender: prepared", "b to sender: ack",
                                          "b to sender: released"));
-
-// A worker joins and takes a version, while any allocation of any thread fails: greeting, welcome, mapping, catch-up.
-TEST_F(EndsWithoutMemory, AWorkerJoinsAndServesAnyway) {
-  constexpr std::size_t kStride = 3 * kSlowdown * kSlowdown;
-  send();
-  std::size_t n = 1;
-  for (;; n += kStride) {
-    SCOPED_TRACE(cat("allocation ", n));
-    fail_anywhere_at(n);
-    connect(2);
-    ASSERT_THAT(sender_->wait_for_workers(3, patience()), IsOk());
-    send();
-    if (!stop_failing_anywhere() || HasFatalFailure()) break;
-  }
-  EXPECT_GT(n, 100U);
-}
 
 }  // namespace
 }  // namespace bascule::test
