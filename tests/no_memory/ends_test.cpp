@@ -91,7 +91,8 @@ class EndsWithoutMemory : public testing::Test {
     }
   }
 
-  // A send that at most one worker misses; in the end all serve its version.
+  // A send that at most one worker misses, besides one that the failure before cost after its report; in the end all
+  // serve its version.
   void send() {
     model_.step(++generation_);
     const absl::StatusOr<SendReport> report = sender_->send();
@@ -99,7 +100,7 @@ class EndsWithoutMemory : public testing::Test {
     std::set<std::string> lost;
     for (const WorkerReport& worker : report->workers)
       if (worker.state != WorkerState::kServing && worker.state != WorkerState::kCatchingUp) lost.insert(worker.worker);
-    EXPECT_LE(lost.size(), 1U) << report->why_incomplete();
+    EXPECT_LE(lost.size(), 2U) << report->why_incomplete();
     EXPECT_GE(report->workers.size(), 3U);  // one that came back meanwhile is there twice
     const auto all_serve = [&] {
       const std::lock_guard lock(engines_);
