@@ -63,7 +63,7 @@ absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& cl
       response.status, ": ", words_of(response));
 }
 
-std::string what_engines_say(const std::vector<std::string>& urls) {
+std::string health_of_engines(const std::vector<std::string>& urls) {
   std::string text;
   HttpClient client;
   for (const std::string& url : urls) {

@@ -38,6 +38,6 @@ std::string words_of(const HttpResponse& response);
 
 // Returns what /health of each engine says, for errors about engines that do not join: "engine http://… says HTTP 503:
 // joining, no sender has been at /tmp/run yet; engine …".
-std::string what_engines_say(const std::vector<std::string>& urls);
+std::string health_of_engines(const std::vector<std::string>& urls);
 
 }  // namespace bascule::ref
