@@ -226,7 +226,7 @@ RequestQueue::Attempt EnginePool::Impl::ask(std::size_t engine, HttpClient& clie
     return attempt;
   }
   const bool is_busy = response->status == 429 || response->status == 503;  // full, or no version yet
-  attempt.why = cat("HTTP ", response->status, ": ", words_of(*response));
+  attempt.why = cat("HTTP ", response->status, ": ", reason_in(*response));
   attempt.outcome = is_busy ? Outcome::kBusy : response->status >= 500 ? Outcome::kLost : Outcome::kRefused;
   return attempt;
 }
@@ -282,7 +282,7 @@ absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, s
     if (response.ok() || !may_come_back(deadline))
       return unavailable(
           "engine ", url, " did not ", what, ": ",
-          response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status()));
+          response.ok() ? cat("HTTP ", response->status, ": ", reason_in(*response)) : message_of(response.status()));
     queue.pause(kHealthInterval);
   }
 }
