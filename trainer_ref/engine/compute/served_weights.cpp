@@ -21,7 +21,7 @@ absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view wh
   try {
     return bind();
   } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", words_of(error)));
+    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", text_of(error)));
   }
 }
 
