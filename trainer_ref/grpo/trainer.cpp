@@ -35,7 +35,7 @@ std::string quoted(const nlohmann::json& text) {  // even if it is not UTF-8
 absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun& run, Policy policy,
                                      const std::function<void(std::string_view)>& log) {
   const RunPlan& plan = run.plan;
-  Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, news_of_update(log));
+  Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, progress_logger(log));
   if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,

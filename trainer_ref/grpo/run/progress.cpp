@@ -111,7 +111,7 @@ std::string supervised_line(std::int64_t step, std::int64_t last_step, double lo
   return line;
 }
 
-std::function<void(std::size_t, std::size_t)> news_of_update(std::function<void(std::string_view)> log) {
+std::function<void(std::size_t, std::size_t)> progress_logger(std::function<void(std::string_view)> log) {
   using Clock = std::chrono::steady_clock;
   return [log = std::move(log), last = Clock::time_point()](std::size_t done, std::size_t of) mutable {
     constexpr std::chrono::minutes kInterval{1};

@@ -46,6 +46,6 @@ std::string supervised_line(std::int64_t step, std::int64_t last_step, double lo
                             double seconds_left);
 
 // Returns a function to be called after each micro-batch of an update, which logs the progress every minute.
-std::function<void(std::size_t done, std::size_t of)> news_of_update(std::function<void(std::string_view)> log);
+std::function<void(std::size_t done, std::size_t of)> progress_logger(std::function<void(std::string_view)> log);
 
 }  // namespace bascule::ref
