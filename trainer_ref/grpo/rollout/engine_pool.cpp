@@ -21,7 +21,7 @@ using Outcome = RequestQueue::Outcome;
 
 constexpr std::chrono::milliseconds kHealthInterval{100};
 constexpr std::chrono::milliseconds kStoppedInterval{200};
-constexpr std::chrono::seconds kNewsInterval{60};
+constexpr std::chrono::seconds kLogInterval{60};
 
 }  // namespace
 
@@ -145,15 +145,15 @@ absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared
   RequestQueue& queue = impl_->queue;
   // Time in the queue after other requests does not count.
   Clock::time_point hope = began,
-                    news = began + kNewsInterval;  // when an engine was last known to be restarting; when to log next
+                    log_at = began + kLogInterval;  // when an engine was last known to be restarting; when to log next
   const auto deadline = [&] { return std::max(hope, queue.last_answer()) + patience; };
   const std::function<bool()>& stopped = impl_->options.stopped;
   while (!queue.wait(*call, std::min<Clock::time_point>(deadline(), Clock::now() + kStoppedInterval))) {
     const Clock::time_point now = Clock::now();
     if (impl_->is_started_again()) hope = now;
     if (stopped() || now >= deadline()) break;
-    if (now < news) continue;
-    news += kNewsInterval;
+    if (now < log_at) continue;
+    log_at += kLogInterval;
     impl_->options.log(cat(queue.answered(*call), " of ", call->requests.size(), " requests are answered after ",
                            std::chrono::duration_cast<std::chrono::seconds>(now - began).count(), " s"));
   }
@@ -236,8 +236,8 @@ void EnginePool::Impl::look_after(std::size_t engine, HttpClient& client) {
   while (!queue.is_cancelled()) {
     const std::string url = find(engine);
     const absl::Status health = probe_health(url, client).status();
-    const bool is_news = queue.set_up(engine, health.ok());
-    if (is_news && !queue.is_cancelled())
+    const bool changed = queue.set_up(engine, health.ok());
+    if (changed && !queue.is_cancelled())
       options.log(health.ok() ? cat("engine ", url, " is back")
                               : cat("engine ", url, " is down: ", message_of(health)));
     if (health.ok()) return;
