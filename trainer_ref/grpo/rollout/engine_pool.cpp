@@ -46,8 +46,8 @@ struct EnginePool::Impl {
   RequestQueue::Attempt ask(std::size_t engine, HttpClient& client, const RolloutRequest& request);
   void look_after(std::size_t engine, HttpClient& client);
   bool is_started_again() const;
-  absl::Status tell_all(std::string_view path, std::string_view what);
-  absl::Status tell(std::size_t engine, std::string_view path, std::string_view what);
+  absl::Status post_to_all(std::string_view path, std::string_view what);
+  absl::Status post(std::size_t engine, std::string_view path, std::string_view what);
   bool may_come_back(Clock::time_point deadline) const;
   std::string find(std::size_t engine);
 };
@@ -128,8 +128,8 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   return smallest;
 }
 
-absl::Status EnginePool::sleep() { return impl_->tell_all("/sleep", "go to sleep"); }
-absl::Status EnginePool::wake_up() { return impl_->tell_all("/wake_up", "wake up"); }
+absl::Status EnginePool::sleep() { return impl_->post_to_all("/sleep", "go to sleep"); }
+absl::Status EnginePool::wake_up() { return impl_->post_to_all("/wake_up", "wake up"); }
 
 std::shared_ptr<RequestQueue::Call> EnginePool::ask(std::vector<RolloutRequest> requests) {
   return impl_->queue.add(std::move(requests), RequestQueue::Place::kLast);
@@ -265,13 +265,13 @@ bool EnginePool::Impl::may_come_back(Clock::time_point deadline) const {
   return options.url_of && !options.stopped() && Clock::now() < deadline;
 }
 
-absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
+absl::Status EnginePool::Impl::post_to_all(std::string_view path, std::string_view what) {
   absl::Status first;
-  for (std::size_t engine = 0; engine < options.urls.size(); ++engine) first.Update(tell(engine, path, what));
+  for (std::size_t engine = 0; engine < options.urls.size(); ++engine) first.Update(post(engine, path, what));
   return first;
 }
 
-absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, std::string_view what) {
+absl::Status EnginePool::Impl::post(std::size_t engine, std::string_view path, std::string_view what) {
   HttpClient client;
   client.authorize(options.api_key);
   const Clock::time_point deadline = Clock::now() + on_clock(options.request_timeout);
