@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include <bascule/bench/scenario.h>
 #include <bascule/kernels/control_group.h>
-#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/schemes/registry.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>

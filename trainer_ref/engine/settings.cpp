@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/api_key.h>
 #include <bascule/trainer_ref/http/http_listener.h>

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/make_steps.h>
 #include <bascule/trainer_ref/engine/compute/torch_error.h>
 #include <bascule/transport/libtorch/tensors.h>

@@ -9,7 +9,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_split.h"
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/config_file.h>
