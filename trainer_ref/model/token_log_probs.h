@@ -17,8 +17,9 @@ struct TokenLogProbs {
   at::Tensor entropy;    // float [M]: −Σ p log p over the vocabulary, in nats; without gradients
 };
 
-// logits = hidden · headᵀ, computed in hidden's type. hidden [M, C] in float or bfloat16; head [V, C] in that type or
-// in float, in which its gradient is summed over the chunks; targets int64 [M]. `chunk` is at least 1.
+// logits = hidden · headᵀ, computed in hidden's type. hidden [M, C] in float or bfloat16; head [V, C] in hidden's type
+// or in float; targets int64 [M]. The gradient of a float head is summed over the chunks in float. `chunk` is at least
+// 1.
 TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
                               std::int64_t chunk);
 
