@@ -23,7 +23,7 @@ ABSL_FLAG(double, top_p, 1,
           "Completions are sampled from the likeliest tokens that together have this probability; see --top-k");
 ABSL_FLAG(
     std::string, reward, "exact_match",
-    "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
+    "Reward functions with weights, such as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
     "answer: in \\boxed{…}, after ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (reads "
     "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/guide/data-and-rewards.md). A weight "
     "follows the last =; escape a comma, = or blank in a name with a backslash");
