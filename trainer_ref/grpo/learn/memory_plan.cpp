@@ -96,7 +96,8 @@ Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
   const bool checkpoints = need.compute.checkpoints_layers;
   const std::int64_t kept = layers * (checkpoints ? sizes.hidden() * n : layer);
   const std::int64_t again = checkpoints ? layer - sizes.hidden() * n : 0;  // recomputed, besides its input
-  // The rotations; and the ids and numbers of all the update's tokens, whose tensors are made first.
+  // The tables of the rotation, and the batch's tensors of token ids and numbers. The latter are made first, for all
+  // tokens of the update.
   const std::int64_t around =
       n * 2 * need.config.head_dim * sizes.element() + need.batch.tokens_of_update * kBatchBytes;
   const std::int64_t places = 3 * m * sizes.hidden();  // before and after the last norm, and a gradient
