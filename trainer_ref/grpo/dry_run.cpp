@@ -52,7 +52,7 @@ TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNe
   return shape;
 }
 
-// On a CPU, as many rows as take seconds; 0 if one row takes longer.
+// Returns how many rows to try: on a CPU, so many that the trial takes a few seconds; 0 if one row takes longer.
 std::int64_t rows_to_try(const TrialShape& shape) {
   if (!shape.device.is_cpu()) return shape.rows;
   constexpr double kMostOperations = 1e11;

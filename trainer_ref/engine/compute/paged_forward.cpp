@@ -69,7 +69,8 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
   return normed;
 }
 
-// query [N, H D] → [N, H D]: single tokens each by itself, pieces of prompts in tiles if there is a kernel for that.
+// query [N, H D] → [N, H D]. Computes each single token by itself, and pieces of prompts in tiles if there is a kernel
+// for that.
 at::Tensor PagedForward::attend(const at::Tensor& query, const ops::PagedCache& cache,
                                 const StepNumbers& numbers) const {
   const StepShape& shape = numbers.shape();

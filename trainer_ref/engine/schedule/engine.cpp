@@ -245,7 +245,8 @@ void Engine::obey(const WakeUp& command) {
   command.done(status);
 }
 
-// Under kWait nothing is committed while something runs: a version that comes at this moment would be taken at once.
+// Returns true if the flip must wait. Under kWait it must wait while anything runs, even if no version is pending: a
+// commit would take a version that arrives at that very moment.
 bool Engine::flip_waits() {
   if (options_.on_update != OnUpdate::kWait || !served_.ready || !scheduler_.has_begun()) return false;
   served_ = runner_->look();
