@@ -25,7 +25,7 @@ TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, 
 
 // Bytes per place of one chunk's logits and of what is computed from them: on a GPU the product, which its gradient
 // replaces; elsewhere two float tensors.
-std::int64_t logit_bytes_a_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
+std::int64_t logit_bytes_per_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
 
 // Returns how many places a chunk may have to take at most kLogitBytes; at least 1. For a head of 151,936 by 1,024, a
 // chunk takes less than 1 GB together with the head cast to bfloat16 and its gradient for the chunk.

@@ -80,7 +80,7 @@ at::Tensor PagedForward::attend(const at::Tensor& query, const ops::PagedCache& 
                             .row_of = numbers.at<std::int32_t>(StepNumbers::kRowOf),
                             .context_of = numbers.at<std::int32_t>(StepNumbers::kContexts),
                             .tokens = ops::has_prompt_attention(cache) ? shape.singles : shape.tokens,
-                            .pages_a_row = static_cast<int>(shape.blocks),
+                            .pages_per_row = static_cast<int>(shape.blocks),
                             .heads = static_cast<int>(config_.num_attention_heads),
                             .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim))};
   if (input.tokens > 0) {

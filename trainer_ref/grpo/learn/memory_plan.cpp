@@ -66,7 +66,7 @@ class Sizes {
     const std::int64_t chunk =
         std::min(places, compute_.logit_chunk > 0 ? compute_.logit_chunk
                                                   : default_logit_chunk(config_.vocab_size, compute_.dtype, device_));
-    const std::int64_t forward = chunk * logit_bytes_a_place(config_.vocab_size, compute_.dtype, device_);
+    const std::int64_t forward = chunk * logit_bytes_per_place(config_.vocab_size, compute_.dtype, device_);
     const std::int64_t gradient = has_fused_scores(device_) ? e_ : kFloatBytes + (is_bf16() ? e_ : 0);
     return (is_bf16() ? head() * e_ : 0) + std::max(forward, chunk * config_.vocab_size * gradient + head() * e_);
   }

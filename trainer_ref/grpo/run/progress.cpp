@@ -103,9 +103,9 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
   return line;
 }
 
-std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
+std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_per_second,
                             double seconds_left) {
-  std::string line = cat("step ", step, "/", last_step, print("  loss %.4f  ", loss), with_commas(tokens_a_second),
+  std::string line = cat("step ", step, "/", last_step, print("  loss %.4f  ", loss), with_commas(tokens_per_second),
                          " tokens per second");
   if (seconds_left > 0) line += cat("  left ", for_people(seconds_left));
   return line;
