@@ -8,7 +8,7 @@
 #include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(std::optional<int64_t>, steps, std::nullopt,
-          "The last step, also of a resumed run; 60 if neither this nor --epochs is given");
+          "The number of the last step, which a resumed run counts on to; 60 if neither this nor --epochs is given");
 ABSL_FLAG(double, epochs, 0,
           "Instead of --steps: passes over the problems of --data; the last step is this times the number of problems "
           "divided by --prompts-per-step, rounded up");
