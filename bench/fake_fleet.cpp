@@ -46,7 +46,7 @@ absl::Status FakeFleet::join(int count) {
   for (const std::shared_ptr<Worker>& worker : joining) {
     worker->channel->start(
         [this, weak = std::weak_ptr(worker)](const Message& message, std::vector<UniqueFd> descriptors) {
-          if (const auto heard = weak.lock()) hear(heard, message, std::move(descriptors));
+          if (const auto live = weak.lock()) on_message(live, message, std::move(descriptors));
         },
         [this, weak = std::weak_ptr(worker)](const absl::Status& why) {
           if (why_.empty()) why_ = message_of(why);
@@ -81,7 +81,8 @@ int FakeFleet::serving(Version at_least) const {
       workers_, [at_least](const auto& worker) { return worker->serving && worker->serving->version >= at_least; }));
 }
 
-void FakeFleet::hear(const std::shared_ptr<Worker>& worker, const Message& message, std::vector<UniqueFd> descriptors) {
+void FakeFleet::on_message(const std::shared_ptr<Worker>& worker, const Message& message,
+                           std::vector<UniqueFd> descriptors) {
   Channel& channel = *worker->channel;
   if (const auto* prepare = std::get_if<Prepare>(&message)) {
     worker->incoming = *prepare;

@@ -49,7 +49,7 @@ class FakeFleet {
  private:
   struct Worker;
 
-  void hear(const std::shared_ptr<Worker>& worker, const Message& message, std::vector<UniqueFd> descriptors);
+  void on_message(const std::shared_ptr<Worker>& worker, const Message& message, std::vector<UniqueFd> descriptors);
   void drop(const Worker& worker);
   void beat();
 

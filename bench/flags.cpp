@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include <bascule/bench/scenario.h>
 #include <bascule/kernels/control_group.h>
-#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/schemes/registry.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
@@ -22,7 +22,7 @@
 using bascule::ByteSize;
 
 ABSL_FLAG(std::vector<std::string>, sync, {bascule::plainest_scheme(/*on_device=*/false).name},
-          "What to measure: schemes, as shm,memmap, or endpoints with folder and options, as "
+          "What to measure: schemes, such as shm,memmap, or endpoints with folder and options, such as "
           "memmap:///data/slots?digest=off. A scheme that this build does not have gives a skipped row.");
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
@@ -35,10 +35,9 @@ ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},
           "Size of a slot. Targets hold for 1 GiB or more. If model and slots do not fit into memory, the row is "
           "skipped and shows the arithmetic.");
 ABSL_FLAG(int, tensors, 338, "Number of tensors of the model.");
-ABSL_FLAG(
-    std::string, workers, "2",
-    "Worker processes, 1 to 64. For fleet: sizes of fake fleets, 1 to 8192, as 256, or 64,256,1024 (the default), "
-    "or 8..1024, which doubles at each step.");
+ABSL_FLAG(std::string, workers, "2",
+          "Worker processes, 1 to 64. For fleet: sizes of fake fleets, 1 to 8192: 256, or 64,256,1024 (the default), "
+          "or 8..1024, which doubles at each step.");
 ABSL_FLAG(int, repeat, 50, "Counted turns per row; rows that take milliseconds or less get ten times as many.");
 ABSL_FLAG(uint64_t, seed, 1, "Seed of the weights, and of the resampling of --compare.");
 ABSL_FLAG(int, threads, 0, "Number of threads that pack, and that copy in the baselines; 0: one per core.");

@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<nlohmann::json>> Rig::ask_all(const nlohmann::json& q
 absl::Status Rig::check() { return ask_all({{"do", "check"}, {"generation", generation_}}).status(); }
 
 absl::StatusOr<Footprint> Rig::footprint_now() {
-  // A loan gives a slot's address. After each send the other slot is free.
+  // A loan shows its slot's address. Each send frees the other slot, so two rounds show both.
   for (int i = 0; i < 2; ++i) {
     {
       BASCULE_ASSIGN(const WritableSlot slot, sender_->loan());

@@ -25,11 +25,11 @@ bool reap(pid_t child, int& status, int options) {
 }
 
 // The signal that interrupted the run, or 0 once the child has ended by itself.
-int wait_for(pid_t child, int& status, const sigset_t& heard) {
+int wait_for(pid_t child, int& status, const sigset_t& awaited) {
   while (true) {
     reap(child, status, WNOHANG);
     if (status != -1) return 0;
-    const int signal = ::sigwaitinfo(&heard, nullptr);
+    const int signal = ::sigwaitinfo(&awaited, nullptr);
     if (signal > 0 && signal != SIGCHLD) return signal;
   }
 }
@@ -37,11 +37,11 @@ int wait_for(pid_t child, int& status, const sigset_t& heard) {
 }  // namespace
 
 int supervise(const RunFolders& folders, const std::function<int()>& work) {
-  sigset_t heard, before;
-  sigemptyset(&heard);
-  sigaddset(&heard, SIGCHLD);
-  for (const int signal : stop_signals()) sigaddset(&heard, signal);
-  ::sigprocmask(SIG_BLOCK, &heard, &before);
+  sigset_t awaited, before;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGCHLD);
+  for (const int signal : stop_signals()) sigaddset(&awaited, signal);
+  ::sigprocmask(SIG_BLOCK, &awaited, &before);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that it can also wait for the workers
   const pid_t self = ::getpid(), child = ::fork();
   if (child == 0) {
@@ -58,7 +58,7 @@ int supervise(const RunFolders& folders, const std::function<int()>& work) {
     return 1;
   }
   int status = -1;
-  const int interrupted = wait_for(child, status, heard);
+  const int interrupted = wait_for(child, status, awaited);
   if (interrupted != 0) ::kill(child, SIGKILL);
   reap(child, status, 0);  // workers end with the child
   folders.remove();

@@ -53,7 +53,7 @@ int exchange_mode(int mode) {
 
 }  // namespace
 
-int told(int answer) {
+int clear_error_of(int answer) {
   if (answer != cudaSuccess) (void)cudaGetLastError();
   return answer;
 }
@@ -62,7 +62,7 @@ void* driver_function(const char* name) {
   constexpr unsigned kVersion = 12000;
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
-  const int answer = told(cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &how));
+  const int answer = clear_error_of(cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &how));
   return answer == cudaSuccess && how == cudaDriverEntryPointSuccess ? found : nullptr;
 }
 

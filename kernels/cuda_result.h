@@ -25,7 +25,7 @@ struct [[nodiscard]] CudaResult {
 // Returns the result of a runtime call as it is, and on an error also clears the runtime's memory of it. The runtime
 // remembers each thread's last error, and a user's program may look there for its own errors, so ours must not stay
 // there. A user's error is never read, and stays unless one of ours has replaced it.
-int told(int answer);
+int clear_error_of(int answer);
 
 constexpr const char* file_name(const char* path) {
   const char* name = path;
@@ -52,10 +52,10 @@ KeptErrors take_kept_errors();
     static_cast<int>(code), #code, ::bascule::kernels::cuda::file_name(__FILE__), __LINE__ \
   }
 // The CudaResult of `call`, a runtime call.
-#define BASCULE_CUDA_RESULT(call)                                                                                 \
-  ::bascule::kernels::cuda::CudaResult {                                                                          \
-    ::bascule::kernels::cuda::told(static_cast<int>(call)), #call, ::bascule::kernels::cuda::file_name(__FILE__), \
-        __LINE__                                                                                                  \
+#define BASCULE_CUDA_RESULT(call)                                            \
+  ::bascule::kernels::cuda::CudaResult {                                     \
+    ::bascule::kernels::cuda::clear_error_of(static_cast<int>(call)), #call, \
+        ::bascule::kernels::cuda::file_name(__FILE__), __LINE__              \
   }
 // Returns early with the CudaResult of a runtime call that failed.
 #define BASCULE_CUDA_CHECK(call)                                                                               \

@@ -24,7 +24,7 @@ inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
   return std::clamp(tiles, std::size_t{1}, kMostTiles) * kTileBytes;
 }
 
-// Larger copies bypass the caches: that leaves their content alone, and saves reading lines that are overwritten whole.
+// Larger copies bypass the caches: they displace nothing there, and need not first read the lines that they overwrite.
 // Smaller copies stay in the caches for the next reader.
 inline constexpr std::size_t kFitsInCachesBytes = std::size_t{4} << 20;
 

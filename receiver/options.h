@@ -45,7 +45,7 @@ struct ReceiverOptions {
   // work that was queued before the commit(). The stream must belong to the device (else INVALID_ARGUMENT), must
   // outlive the receiver, and must not be capturing into a graph during commit(). Threads that call commit() or destroy
   // the receiver should have made the device current, as LibTorch does; on a thread that never chose a device, these
-  // calls end by returning to device 0, and CUDA makes a context there.
+  // calls make device 0 current again at their end, and CUDA makes a context there.
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // threads that copy at the flip (apply=commit), the engine's own included; 0: one per core

@@ -95,10 +95,11 @@ class Receiver {
   // true only then. Returns false between take() and finish().
   bool pending() const;
 
-  // Returns an eventfd for poll(), epoll or an event loop. It is readable while pending() returns true, from a
-  // moment before that, and before join() or the first call that greets; an edge follows once pending() returns true.
-  // So it stays readable while the worker is poisoned: an event loop should pause between two commits then. Only poll
-  // it; do not read it. It is close-on-exec and belongs to the receiver. Returns an error if no descriptors are left.
+  // Returns an eventfd for poll(), epoll or an event loop. It is readable while pending() returns true, which includes
+  // all the time that the worker is poisoned: an event loop should pause between two commits then. It may become
+  // readable a moment before pending() returns true; another edge follows then. It is also readable until join() or the
+  // first call that greets. Only poll it; do not read it. It is close-on-exec and belongs to the receiver. Returns an
+  // error if no descriptors are left.
   absl::StatusOr<int> pending_fd();
 
   // commit() in two halves, for an engine with its own loader or layout. take() flips like commit(). After the engine

@@ -46,7 +46,8 @@ Epoch now_microseconds() {
   return static_cast<Epoch>(duration_cast<microseconds>(system_clock::now().time_since_epoch()).count());
 }
 
-// An empty file is new; the epoch before the first one is the time.
+// Returns the record in the file. An empty file is new: its record makes the next epoch, the first one, the current
+// time.
 absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   std::array<char, 256> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);

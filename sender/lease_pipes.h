@@ -39,8 +39,8 @@ class LeasePipes {
   void close(Holder holder) { held_.erase(holder); }  // `on_gone` is not called for it
   void close_all() { held_.clear(); }
 
-  // Who still has the other ends of a holder's pipes is found out in three steps, because reading all of /proc can take
-  // seconds: search() on the I/O thread, find() on any other thread, and found() on the I/O thread.
+  // Finds the processes that still have the other ends of a holder's pipes. It takes three steps, because reading all
+  // of /proc can take seconds: search() on the I/O thread, find() on any other thread, and found() on the I/O thread.
   struct Search {
     Holder holder = 0;
     ProcessMark process;

@@ -75,7 +75,8 @@ struct Endpoint {
   bool looks_only = false;
   // Not part of the string: how many versions a worker has memory for, if it has its own (Scheme::to_own_memory).
   std::size_t versions_kept = 2;
-  // Not part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
+  // Not part of the string: the device that this receiver reads on (ReceiverOptions::device). kHost means the device
+  // of the slots.
   int device = -1;
 
   // How long a receiver's commit() waits at most while a single copy is written. An honest sender takes less: `timeout`

@@ -44,7 +44,7 @@ def url(what: str, value: Any) -> str:
 
 
 def names(what: str, value: Any) -> list[str]:
-    """A list of names, also from a single name."""
+    """A list of names; a single name becomes a list of one."""
     if isinstance(value, str):
         return [text(what, value)]
     if not isinstance(value, Iterable):

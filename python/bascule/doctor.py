@@ -19,7 +19,7 @@ _LEAST_NCCL = 22700
 
 @dataclass
 class Finding:
-    """One line of the report. `wrong` says which part of Bascule will not work here, and what to do; or is empty."""
+    """One line of the report. `wrong` says which part of Bascule will not work here, and what to do; and is empty if all is well."""
 
     what: str
     found: str

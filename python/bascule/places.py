@@ -89,7 +89,7 @@ class Places:
     # ----
 
     def _tensors(self) -> list[tuple[Any, list[str]]]:
-        """Each tensor of the model once, with all its names, also while functional_call() has put others there.
+        """Each tensor of the model once, with all its names, even while functional_call() has put others there.
 
         functional_call() does so before its call of the model, which waits for the flip in progress.
         """

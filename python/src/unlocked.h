@@ -1,4 +1,4 @@
-// Releases the GIL while a call waits, also while the interpreter ends.
+// Releases the GIL while a call waits, even while the interpreter ends.
 #pragma once
 
 #include <nanobind/nanobind.h>

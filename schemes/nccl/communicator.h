@@ -60,7 +60,7 @@ class Communicator {
   };
   struct Handlers {  // run on its first thread
     std::function<void(absl::Status)> made;
-    std::function<void()> ended;  // called after abort(), also if the init had failed; see above
+    std::function<void()> ended;  // called after abort(), even if the init had failed; see above
   };
 
   // Starts to join at once. `library` outlives the process's last communicator.

@@ -52,7 +52,8 @@ class Versions {
   void wakes(Clock::time_point at) { wakes_at_ = at; }  // that wake-up was requested
   void woken() { wakes_at_.reset(); }
   std::vector<Ticket> due(Clock::time_point now) const;
-  // When to wake for the next deadline, once the passed ones are judged; as wait_until().
+  // Returns when to wake up for the next deadline after `now`, unless an earlier wake-up was already requested. Call it
+  // once the deadlines that have passed are dealt with.
   std::optional<Clock::time_point> wake_behind(Clock::time_point now) const;
 
   // ---- deliveries under way, including versions that were given up ----

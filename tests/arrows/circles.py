@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""circles.py ROOT: fails if units include one another in a circle. A unit is a header and the sources of its name.
+"""circles.py ROOT: fails if folders, or units, include one another in a circle. A unit is a header and the sources of
+its name.
 
-Include roots enforce the arrows between parts; this script enforces the arrows inside a part. Headers alone must form
-no circle. A source may close one if a class or a function of its header is spread over several units, as in ALLOWED.
+Include roots enforce the arrows between parts; this script enforces the arrows between the folders at the top, each of
+which has several parts, and the arrows inside a part. Headers alone must form no circle. A source may close one if a
+class or a function of its header is spread over several units, as in ALLOWED.
 """
 
 import re
@@ -37,6 +39,16 @@ def arrows(root: Path, suffixes: set[str]) -> dict[str, dict[str, str]]:
     return graph
 
 
+def folders(graph: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Returns the same arrows between the folders at the top."""
+    merged = {unit.split("/")[0]: {} for unit in graph}
+    for unit, others in graph.items():
+        for other, place in others.items():
+            if (above := unit.split("/")[0]) != (below := other.split("/")[0]):
+                merged[above].setdefault(below, place)
+    return merged
+
+
 def circles(graph: dict[str, dict[str, str]]) -> list[set[str]]:
     def reached(start: str) -> set[str]:
         seen, waiting = set(), [start]
@@ -52,9 +64,11 @@ def circles(graph: dict[str, dict[str, str]]) -> list[set[str]]:
 
 def main() -> None:
     root = Path(sys.argv[1])
-    graph = arrows(root, SUFFIXES)
-    found = circles(graph)
-    wrong = [circle for circle in found if circle not in ALLOWED] or circles(graph := arrows(root, HEADERS))
+    units = arrows(root, SUFFIXES)
+    found = circles(units)
+    for graph in (units, folders(units), arrows(root, HEADERS)):
+        if wrong := [circle for circle in circles(graph) if graph is not units or circle not in ALLOWED]:
+            break
     for circle in wrong:
         print("a circle:", *(f"  {place} includes {other}" for unit in sorted(circle)
                              for other, place in graph[unit].items() if other in circle), sep="\n")

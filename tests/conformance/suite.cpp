@@ -85,7 +85,7 @@ absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
 }
 
 void Stage::SetUp() {
-  be_a_host_of_its_own(endpoint());
+  be_a_separate_host(endpoint());
   if (device() == kHost && engine_device() == kHost) return;
   const int needs = std::max(device(), engine_device()) + 1;
   if (gpu_count() < needs) GTEST_SKIP() << "needs " << needs << " GPU(s), found " << gpu_count();

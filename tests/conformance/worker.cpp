@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   using namespace bascule;
   if (argc != 8 && argc != 9)
     return std::fprintf(stderr, "usage: conformance-worker ENDPOINT NAME MODEL GROUP RANK RANKS DEVICE [APPLY]\n"), 2;
-  test::be_a_host_of_its_own(argv[1]);
+  test::be_a_separate_host(argv[1]);
   test::WorkerArguments arguments{.endpoint = argv[1],
                                   .name = argv[2],
                                   .model = static_cast<test::ModelSize>(std::atoi(argv[3])),

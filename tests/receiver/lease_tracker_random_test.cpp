@@ -12,7 +12,7 @@ constexpr std::size_t kEvents = 40'000;
 #else
 constexpr std::size_t kEvents = 5'000'000;
 #endif
-constexpr int kEventsAWorld = 1000;
+constexpr int kEventsPerWorld = 1000;
 
 const Kind kKinds[] = {{.name = "InPlace"},
                        {.name = "InPlaceFollower", .follower = true},
@@ -27,10 +27,10 @@ const Kind kKinds[] = {{.name = "InPlace"},
 class RandomLeaseTracker : public testing::TestWithParam<Kind> {};
 
 TEST_P(RandomLeaseTracker, ReleaseWhatNothingReadsOnce) {
-  for (std::size_t world = 0; world < kEvents / kEventsAWorld / std::size(kKinds); ++world) {
+  for (std::size_t world = 0; world < kEvents / kEventsPerWorld / std::size(kKinds); ++world) {
     const std::uint64_t seed = 1000 + world;
     World tried(seed, GetParam());
-    for (int event = 0; event < kEventsAWorld && !HasFailure(); ++event) {
+    for (int event = 0; event < kEventsPerWorld && !HasFailure(); ++event) {
       tried.step();
       tried.check();
       if (HasFailure()) FAIL() << "seed " << seed << ", event " << event;

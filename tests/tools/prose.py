@@ -26,6 +26,7 @@ HABITS = [
     (r"\bnobody\b|\bwhoever\b", "no process, no one; whichever process"),
     (r"(?<!\bnot), too\b(?! (much|many|long|large|small|big|few|little|old|new|late|early|short|high|low|far|slow))", "also, before the verb"),
     (r"\btoo[.;:)]", "also, before the verb"),
+    (r", also (while|before|after|if|when|of|in|for|from|under|without)\b", "even, including"),
     (r"\blikewise\b|\bas ever\b|\bof late\b", "drop it, or: also, recently"),
     (r"\bno more\b(?! than)", "no longer"),
     (r"\bat the (most|least)\b", "at most, at least"),

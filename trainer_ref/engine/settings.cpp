@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/api_key.h>
 #include <bascule/trainer_ref/http/http_listener.h>
@@ -25,7 +25,7 @@
 ABSL_FLAG(std::string, model, "", "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json.");
 ABSL_FLAG(
     std::string, sync, "",
-    "The endpoint of a trainer that sends weights, as shm:///run/user/1000/grpo. Without it the engine serves the "
+    "The endpoint of a trainer that sends weights, such as shm:///run/user/1000/grpo. Without it the engine serves the "
     "checkpoint's own weights, as version 0.");
 ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");

@@ -52,15 +52,15 @@ TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNe
   return shape;
 }
 
-// On a CPU, as many rows as take seconds; 0 if one row takes longer.
+// Returns how many rows to try: on a CPU, so many that the trial takes a few seconds; 0 if one row takes longer.
 std::int64_t rows_to_try(const TrialShape& shape) {
   if (!shape.device.is_cpu()) return shape.rows;
   constexpr double kMostOperations = 1e11;
   double weights = 0;
   for (const TensorSpec& spec : weight_specs(shape.config, DType::kF32))
     weights += static_cast<double>(element_count(spec.shape));
-  const double operations_a_row = 6 * weights * static_cast<double>(shape.row_tokens);
-  return std::min(shape.rows, static_cast<std::int64_t>(kMostOperations / operations_a_row));
+  const double operations_per_row = 6 * weights * static_cast<double>(shape.row_tokens);
+  return std::min(shape.rows, static_cast<std::int64_t>(kMostOperations / operations_per_row));
 }
 
 // Logs how fast updates are, and how long those that are left take if each has the longest rows.
@@ -73,22 +73,22 @@ absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const Memo
     return absl::OkStatus();
   }
   BASCULE_ASSIGN(const TrialTimes times, try_updates(shape, /*warm_ups=*/1, /*repeat=*/1));
-  const double tokens_a_second = static_cast<double>(shape.rows * shape.row_tokens) / times.seconds.front();
+  const double tokens_per_second = static_cast<double>(shape.rows * shape.row_tokens) / times.seconds.front();
   std::string line =
-      cat("tried on ", flags.compute.device.str(), " with random weights: ", with_commas(tokens_a_second),
+      cat("tried on ", flags.compute.device.str(), " with random weights: ", with_commas(tokens_per_second),
           " tokens per second through an update");
   if (times.peak)
     line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ", gib(memory.peak_bytes_but(kSlots)),
                 " without slots");
   log(line);
-  const double tokens_a_step = static_cast<double>(need.batch.tokens_of_update);
+  const double tokens_per_step = static_cast<double>(need.batch.tokens_of_update);
   // More than one optimizer step needs the old policy's log-probabilities: a third of a pass.
   const double passes =
       static_cast<double>(flags.learn.update.num_iterations) + (flags.learn.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
-  const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
+  const double seconds_per_step = passes * tokens_per_step / tokens_per_second;
   const std::int64_t steps = run.fitted.steps - run.plan.start.resumed.step;
-  const double seconds = seconds_a_step * static_cast<double>(steps);
-  log(cat("so an update takes at most ", precise(seconds_a_step), ", and the updates of ", steps,
+  const double seconds = seconds_per_step * static_cast<double>(steps);
+  log(cat("so an update takes at most ", precise(seconds_per_step), ", and the updates of ", steps,
           steps == 1 ? " step" : " steps", " take at most ", seconds < 1 ? precise(seconds) : for_people(seconds),
           flags.supervised ? ""
                            : "; rollouts, rewards and evaluations take further time, which a run estimates after its "

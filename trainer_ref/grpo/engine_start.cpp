@@ -18,7 +18,7 @@ absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& ur
   while (!stopped()) {
     absl::Status joined = sender.wait_for_workers(count, std::min(deadline.left(), kAtATime)).status();
     if (absl::IsDeadlineExceeded(joined) && deadline.passed())
-      return deadline_exceeded(message_of(joined), "; ", what_engines_say(urls));
+      return deadline_exceeded(message_of(joined), "; ", health_of_engines(urls));
     if (!absl::IsDeadlineExceeded(joined)) return joined;
   }
   return absl::OkStatus();

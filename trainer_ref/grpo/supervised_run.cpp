@@ -29,7 +29,7 @@ absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::files
 
 absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags, run.plan));
-  const auto say_memory = [&] {
+  const auto log_memory = [&] {
     if (const std::string line = measured_beside(memory, flags.compute.device); !line.empty()) hooks.log(line);
   };
   try {
@@ -42,7 +42,7 @@ absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& fla
                              .seed = flags.rollouts.seed,
                              .max_bad_steps = flags.learn.max_bad_steps,
                              .optimizer = run.fitted.optimizer},
-                            {.log = hooks.log, .stopped = hooks.stopped, .after_first_step = say_memory});
+                            {.log = hooks.log, .stopped = hooks.stopped, .after_first_step = log_memory});
   } catch (const c10::Error& error) {
     return device_failed(flags.compute.device, error);
   }

@@ -35,7 +35,7 @@ std::string quoted(const nlohmann::json& text) {  // even if it is not UTF-8
 absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun& run, Policy policy,
                                      const std::function<void(std::string_view)>& log) {
   const RunPlan& plan = run.plan;
-  Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, news_of_update(log));
+  Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, progress_logger(log));
   if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
@@ -154,7 +154,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   BASCULE_ASSIGN(const UpdateStatistics update, learn_from(step, groups));
   last_step_ = step;  // even if something fails below, the weights are this step's
   telemetry.updated(update);
-  if (update.updates > 0) BASCULE_TRY(say_memory());
+  if (update.updates > 0) BASCULE_TRY(log_memory());
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report,
@@ -165,9 +165,9 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
 }
 
 // Logs the planned and measured memory once, after the first update.
-absl::Status Trainer::say_memory() {
-  if (said_memory_ || !flags_.compute.device.is_cuda()) return absl::OkStatus();
-  said_memory_ = true;
+absl::Status Trainer::log_memory() {
+  if (memory_logged_ || !flags_.compute.device.is_cuda()) return absl::OkStatus();
+  memory_logged_ = true;
   BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags_, plan_));
   hooks_.log(measured_beside(memory, flags_.compute.device));
   return absl::OkStatus();
@@ -178,7 +178,7 @@ absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups)
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
   const bool silent =
       std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
-  if (silent && !std::exchange(said_no_reward_, true))
+  if (silent && !std::exchange(no_reward_logged_, true))
     hooks_.log(cat("no reward applies to step ", last_step_ + 1,
                    "'s completions: all count 0, and nothing is learned from them"));
   if (flags_.reward.overlong.buffer > 0)

@@ -67,7 +67,7 @@ class Trainer {
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
-  absl::Status say_memory();
+  absl::Status log_memory();
 
   const TrainFlags flags_;
   const TrainerHooks hooks_;
@@ -87,7 +87,7 @@ class Trainer {
   std::int64_t saved_step_ = 0;
   std::filesystem::path saved_;  // that step's folder, in this run or the resumed one; empty: none yet
   std::int64_t bad_steps_ = 0;   // the latest consecutive steps that left the weights unchanged
-  bool said_no_reward_ = false, said_memory_ = false;
+  bool no_reward_logged_ = false, memory_logged_ = false;
 };
 
 }  // namespace bascule::ref

@@ -25,9 +25,9 @@ void Exposition::write(Labels labels, double value) {
 void Exposition::line(Labels labels, std::string_view value) {
   text_ += name_;
   char before = '{';
-  for (const auto& [label, said] : labels) {
+  for (const auto& [label, content] : labels) {
     text_ += cat(std::string_view(&before, 1), label, "=\"",
-                 absl::StrReplaceAll(std::string(said), {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}), "\"");
+                 absl::StrReplaceAll(std::string(content), {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}), "\"");
     before = ',';
   }
   text_ += cat(before == ',' ? "} " : " ", value, "\n");

@@ -12,7 +12,7 @@ namespace {
 // theta^(-2i/D) for i < D/2, divided by the factor of a linear rope; or with Llama 3's scaling: long waves are
 // stretched by `factor`, short ones stay, those between blend (as modeling_rope_utils of transformers computes it, in
 // float32).
-at::Tensor radians_a_position(const ModelConfig& config) {
+at::Tensor radians_per_position(const ModelConfig& config) {
   const auto width = static_cast<double>(config.head_dim);
   const at::Tensor exponents = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) / width;
   const at::Tensor plain = at::reciprocal(at::pow(config.rope_theta, exponents));
@@ -151,7 +151,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::bind(const ModelConfig& config, c
   }
   bound.norm = tensor(weights, "model.norm.weight");
   bound.head = config.tie_word_embeddings ? bound.embedding : tensor(weights, "lm_head.weight");
-  bound.inverse_frequencies = radians_a_position(config).to(bound.embedding.device());
+  bound.inverse_frequencies = radians_per_position(config).to(bound.embedding.device());
   return bound;
 }
 

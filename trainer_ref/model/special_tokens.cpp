@@ -16,7 +16,8 @@ using Tokens = std::map<std::string, std::string>;
 struct Defaults {
   std::string_view tokenizer_class, bos, eos, unk, pad;
 };
-// Of the classes of the families in config.h. Others name all their tokens in their files.
+// The special tokens that the tokenizer classes of config.h's families have by default. Other classes name all their
+// special tokens in their files.
 constexpr std::array<Defaults, 5> kDefaults = {
     {{"LlamaTokenizer", "<s>", "</s>", "<unk>", ""},
      {"LlamaTokenizerFast", "<s>", "</s>", "<unk>", ""},

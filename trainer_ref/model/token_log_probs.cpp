@@ -95,13 +95,13 @@ TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, 
   return {.log_probs = found[0], .entropy = found[1]};
 }
 
-std::int64_t logit_bytes_a_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device) {
+std::int64_t logit_bytes_per_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device) {
   const auto size = static_cast<std::int64_t>(has_fused_scores(device) ? c10::elementSize(type) : 2 * sizeof(float));
   return vocabulary * size;
 }
 
 std::int64_t default_logit_chunk(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device) {
-  return std::max<std::int64_t>(1, kLogitBytes / logit_bytes_a_place(vocabulary, type, device));
+  return std::max<std::int64_t>(1, kLogitBytes / logit_bytes_per_place(vocabulary, type, device));
 }
 
 }  // namespace bascule::ref

@@ -9,9 +9,9 @@
 namespace bascule::ref::ops {
 
 int splits_for(std::int64_t tokens, int key_heads, std::int64_t longest_context, int processors) {
-  constexpr std::int64_t kBlocksAProcessor = 4, kShortest = 64, kMost = 64;
+  constexpr std::int64_t kBlocksPerProcessor = 4, kShortest = 64, kMost = 64;
   const std::int64_t whole = std::max<std::int64_t>(1, tokens * key_heads);
-  const std::int64_t wanted = (kBlocksAProcessor * processors + whole - 1) / whole;
+  const std::int64_t wanted = (kBlocksPerProcessor * processors + whole - 1) / whole;
   return static_cast<int>(std::clamp<std::int64_t>(std::min(wanted, longest_context / kShortest), 1, kMost));
 }
 
@@ -28,7 +28,7 @@ void token_attention(void* out, const PagedCache& cache, const AttentionInput& i
   const int shared = input.heads / cache.heads;
   for (std::int64_t n = 0; n < input.tokens; ++n) {
     const std::int32_t* const pages =
-        input.pages + static_cast<std::int64_t>(input.row_of != nullptr ? input.row_of[n] : n) * input.pages_a_row;
+        input.pages + static_cast<std::int64_t>(input.row_of != nullptr ? input.row_of[n] : n) * input.pages_per_row;
     const std::int64_t context = input.context_of[n];
     for (int head = 0; head < input.heads; ++head) {
       const std::size_t at = static_cast<std::size_t>(n * input.heads + head) * width;

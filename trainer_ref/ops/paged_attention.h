@@ -20,11 +20,11 @@ namespace bascule::ref::ops {
 
 struct AttentionInput {
   const void* query = nullptr;               // [N, H, D]
-  const std::int32_t* pages = nullptr;       // [rows, pages_a_row]: the blocks of each sequence, in order
+  const std::int32_t* pages = nullptr;       // [rows, pages_per_row]: the blocks of each sequence, in order
   const std::int32_t* row_of = nullptr;      // [N]: each token's row of `pages`; null: token n has row n
   const std::int32_t* context_of = nullptr;  // [N]
   std::int64_t tokens = 0;                   // N
-  int pages_a_row = 0;
+  int pages_per_row = 0;
   int heads = 1;  // H
   float scale = 1;
 };

@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
   if (tile.count == 0) return;
   const int head = static_cast<int>(blockIdx.y), key_head = head / (input.heads / cache.heads);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int32_t* const pages = input.pages + static_cast<std::int64_t>(tile.row) * input.pages_a_row;
+  const std::int32_t* const pages = input.pages + static_cast<std::int64_t>(tile.row) * input.pages_per_row;
   const int context = tile.position + tile.count;  // of the last token
   const int turns = (context + kKeys - 1) / kKeys;
   const auto row_of = [&](int token) {  // of query and out

@@ -71,7 +71,8 @@ struct RowScan {
   }
   __device__ static Mass warp_total(Mass x) { return __shfl_sync(0xffffffffU, inclusive(x), 31); }
 
-  // All threads call these together: the sum over the warps before this thread's; over the threads before it; over all.
+  // Sums that all threads compute together: over the warps before this thread's warp; over the threads before this one;
+  // over all threads.
   __device__ static Mass before_warp(Mass x, Memory& memory) {
     const Mass all = warp_total(x);
     if (threadIdx.x % 32 == 0) memory.of_warp[threadIdx.x / 32] = all;

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   const int chunk = ((context + splits - 1) / splits + step - 1) / step * step;
   const int begin = split * chunk, end = min(begin + chunk, context);
   const std::int32_t* const pages =
-      input.pages + static_cast<std::int64_t>(input.row_of != nullptr ? input.row_of[n] : n) * input.pages_a_row;
+      input.pages + static_cast<std::int64_t>(input.row_of != nullptr ? input.row_of[n] : n) * input.pages_per_row;
 
   float query[kShared][W], sum[kShared][W] = {};
   Softmax softmax[kShared];

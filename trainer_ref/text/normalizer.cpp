@@ -117,8 +117,8 @@ void Normalizer::describe(std::string& out) const {
     }
     std::string operator()(const Strip& step) const { return cat("Strip ", int{step.left}, int{step.right}); }
     std::string operator()(const ByteLevel&) const { return "ByteLevel"; }
-  } said;
-  for (const Step& step : steps_) out += cat("normalizer ", std::visit(said, step), "\n");
+  } described;
+  for (const Step& step : steps_) out += cat("normalizer ", std::visit(described, step), "\n");
 }
 
 }  // namespace bascule::ref

@@ -176,8 +176,8 @@ void PreTokenizer::describe(std::string& out) const {
       return cat("ReplaceSpaces ", measured(step.replacement));
     }
     std::string operator()(const Bytes&) const { return "Bytes"; }
-  } said;
-  for (const Step& step : steps_) out += cat("pre_tokenizer ", std::visit(said, step), "\n");
+  } described;
+  for (const Step& step : steps_) out += cat("pre_tokenizer ", std::visit(described, step), "\n");
 }
 
 }  // namespace bascule::ref

@@ -108,14 +108,15 @@ std::string TokenDecoder::bytes_of(std::string_view token) const {
 }
 
 void TokenDecoder::describe(std::string& out) const {
-  const Cases said{[](const Spaced&) { return std::string("Spaced"); },
-                   [](const ByteLevel&) { return std::string("ByteLevel"); },
-                   [](const ByteFallback&) { return std::string("ByteFallback"); },
-                   [](const Fuse&) { return std::string("Fuse"); },
-                   [](const Strip& s) { return cat("Strip ", measured(s.character), " ", s.start, " ", s.stop); },
-                   [](const Replace& r) { return cat("Replace ", r.pattern.describe(), " ", measured(r.content)); },
-                   [](const Metaspace& m) { return cat("Metaspace ", measured(m.replacement), " ", int{m.prepends}); }};
-  for (const Step& step : steps_) out += cat("decoder ", std::visit(said, step), "\n");
+  const Cases described{
+      [](const Spaced&) { return std::string("Spaced"); },
+      [](const ByteLevel&) { return std::string("ByteLevel"); },
+      [](const ByteFallback&) { return std::string("ByteFallback"); },
+      [](const Fuse&) { return std::string("Fuse"); },
+      [](const Strip& s) { return cat("Strip ", measured(s.character), " ", s.start, " ", s.stop); },
+      [](const Replace& r) { return cat("Replace ", r.pattern.describe(), " ", measured(r.content)); },
+      [](const Metaspace& m) { return cat("Metaspace ", measured(m.replacement), " ", int{m.prepends}); }};
+  for (const Step& step : steps_) out += cat("decoder ", std::visit(described, step), "\n");
 }
 
 }  // namespace bascule::ref

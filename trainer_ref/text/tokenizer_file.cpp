@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The first files had no type of a model: its keys determine it.
+// Returns the type of the model. Early files do not name it; the model's keys then determine it.
 absl::StatusOr<std::string> type_of_model(const Json& model) {
   if (model.contains("type")) return type_of(model, "model");
   if (model.contains("merges")) return "BPE";

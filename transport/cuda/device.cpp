@@ -57,7 +57,7 @@ absl::Status why_no_gpu() {
   const absl::Status counted = cuda_status(BASCULE_CUDA_RESULT(cudaGetDeviceCount(&count)));
   if (!counted.ok() || count == 0) {
     int version = 0;
-    if (kernels::cuda::told(cudaDriverGetVersion(&version)) != cudaSuccess || version == 0)
+    if (kernels::cuda::clear_error_of(cudaDriverGetVersion(&version)) != cudaSuccess || version == 0)
       return unavailable("there is no NVIDIA driver on this machine");
     return unavailable("no GPU can be used: ", counted.ok() ? "this process sees none" : message_of(counted),
                        "; the driver is one of CUDA ", version / 1000, ".", version % 1000 / 10, visible_devices());
@@ -106,13 +106,13 @@ absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid) {
 std::string free_memory(int device) {
   const kernels::cuda::DeviceGuard guard(device);
   std::size_t free = 0, all = 0;
-  if (!guard.result().ok() || kernels::cuda::told(cudaMemGetInfo(&free, &all)) != cudaSuccess) return {};
+  if (!guard.result().ok() || kernels::cuda::clear_error_of(cudaMemGetInfo(&free, &all)) != cudaSuccess) return {};
   return cat(", of which device ", device, " has ", free >> 20, " MiB free of ", all >> 20);
 }
 
 bool can_reach(int device, int peer) {
   int can = 0;
-  return kernels::cuda::told(cudaDeviceCanAccessPeer(&can, device, peer)) == cudaSuccess && can != 0;
+  return kernels::cuda::clear_error_of(cudaDeviceCanAccessPeer(&can, device, peer)) == cudaSuccess && can != 0;
 }
 
 }  // namespace bascule::inline v0::cuda

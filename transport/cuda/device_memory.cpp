@@ -137,7 +137,7 @@ DeviceMapping::~DeviceMapping() {
   if (!functions.ok()) return;
   kernels::cuda::CudaResult unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
   if (unmapped.code == CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset: this memory belongs to no context
-    (void)kernels::cuda::told(cudaFree(nullptr));
+    (void)kernels::cuda::clear_error_of(cudaFree(nullptr));
     unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
   }
   keep_error(unmapped);

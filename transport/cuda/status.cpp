@@ -52,7 +52,7 @@ absl::StatusCode code_of(int code) {
 // Our kernels refuse a misaligned slot with such a code before anything runs, and the context is intact then.
 bool is_lost(int device) {
   const kernels::cuda::DeviceGuard guard(device);
-  return !guard.result().ok() || kernels::cuda::told(cudaFree(nullptr)) != cudaSuccess;
+  return !guard.result().ok() || kernels::cuda::clear_error_of(cudaFree(nullptr)) != cudaSuccess;
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ absl::Status cuda_status(const kernels::cuda::CudaResult& result) {
   if (result.ok()) return absl::OkStatus();
   const auto error = static_cast<cudaError_t>(result.code);
   int device = -1;
-  const bool has_device = kernels::cuda::told(cudaGetDevice(&device)) == cudaSuccess;
+  const bool has_device = kernels::cuda::clear_error_of(cudaGetDevice(&device)) == cudaSuccess;
   const bool sticky = takes_the_context(result.code) && is_lost(device);
   const absl::StatusCode code =
       sticky ? absl::StatusCode::kInternal

@@ -113,7 +113,7 @@ class TensorList final : public TensorSource {
                    .data = static_cast<const std::byte*>(tensor.const_data_ptr()),
                    .device = tensor.is_cuda() ? tensor.device().index() : kHost};
     }
-    tell_allocator();
+    record_stream();
     return std::span<const TensorView>(views_);
   }
 
@@ -147,7 +147,7 @@ class TensorList final : public TensorSource {
   // freed during the send could lose its memory too early: the allocator gives it to the next tensor of the stream that
   // it was allocated for, and that stream does not wait for the send. With it, the allocator waits until the send has
   // read the memory. Memory from elsewhere, such as a slot, is left out.
-  void tell_allocator() const {
+  void record_stream() const {
     if (!device_) return;
     const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
     const c10::Stream stream = cuda.getStream(*device_);

@@ -96,10 +96,11 @@ std::string shared_help(const ProgramInfo& program) {
   std::string sections = cat("\"", program.section, "\": {…}");
   for (const Companion& companion : program.companions) sections += cat(" and \"", companion.section, "\": {…}");
   return cat(
-      "A file with a JSON object of flags, as {\"threads\": 2}. It may also hold flags of the other program; those in ",
+      "A file with a JSON object of flags, such as {\"threads\": 2}. It may also hold flags of the other program; "
+      "those in ",
       sections, " are for one program only. ", kConfigVariable,
-      " may also name a file. Each flag can also be an environment variable, as ", variable_of("max-tokens"),
-      " for --max-tokens. The command line overrides the environment, and the environment overrides files.");
+      " may also name a file. Each flag can also be set by an environment variable: ", variable_of("max-tokens"),
+      " sets --max-tokens. The command line overrides the environment, and the environment overrides files.");
 }
 
 }  // namespace
@@ -131,7 +132,7 @@ std::string help_text(const ProgramInfo& program) {
   };
   if (program.companions.empty()) {
     entry("--config=FILE",
-          "A file with a JSON object of flags, as {\"threads\": 2}. A flag on the command line overrides it.");
+          "A file with a JSON object of flags, such as {\"threads\": 2}. A flag on the command line overrides it.");
   } else {
     entry("--config=FILE", shared_help(program));
   }

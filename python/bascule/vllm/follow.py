@@ -127,7 +127,7 @@ class Follower:
             if errors:
                 _logger.debug("no version: %s", errors[0])
             return
-        # What the old weights computed is computed again, also for running requests.
+        # What the old weights computed is computed again, even for running requests.
         self._core.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
         self._core.reset_encoder_cache()
         if hasattr(self._core, "set_weight_version"):

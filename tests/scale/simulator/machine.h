@@ -34,12 +34,12 @@ struct Machine {
   LinkSpeed nic{.bytes_per_second = 50e9, .latency_seconds = 10e-6};
 
   int nodes() const { return engines + 1; }
-  int engines_a_host() const { return (engines + hosts - 1) / hosts; }
+  int engines_per_host() const { return (engines + hosts - 1) / hosts; }
   int host(Node node) const {
     if (node == kTrainer) return trainer_apart ? hosts : 0;
-    return (node - 1) / engines_a_host();
+    return (node - 1) / engines_per_host();
   }
-  int gpu(Node node) const { return node == kTrainer ? 0 : (node - 1) % engines_a_host(); }
+  int gpu(Node node) const { return node == kTrainer ? 0 : (node - 1) % engines_per_host(); }
   bool uses_nics() const { return trainer_apart || hosts > 1; }
 
   // No route brings `bytes` to every engine in less time: one copy must leave the trainer's host, and reach each other

@@ -1,5 +1,5 @@
 // A device for machines that have none: it implements transport/device.h over host memory and queues, which a test can
-// hold up or lose. With it, code that waits for a device is tested on a CPU, also under sanitizers. It is chosen at
+// hold up or lose. With it, code that waits for a device is tested on a CPU, even under sanitizers. It is chosen at
 // link time: a program that has fake_device.cpp among its own sources has this device, number 0, and no other.
 //
 // A user's stream runs its work in order, on the thread whose call makes the work runnable. After hold() a stream runs

@@ -1,5 +1,5 @@
 // NCCL on a CPU: it implements the table of schemes/nccl/library.h over host memory, with its own streams, and with
-// ranks that are threads of one process. With it the scheme is tested without a GPU, also under sanitizers, and each
+// ranks that are threads of one process. With it the scheme is tested without a GPU, even under sanitizers, and each
 // fault happens when a test requests it.
 //
 // It behaves like the real library in these points:
@@ -17,7 +17,7 @@
 // If a caller breaks a rule, after which the real library returns an error, blocks, or may do anything, the fake counts
 // a misuse. Communicators are never freed, so that a surplus call does no harm.
 //
-// Threads: any thread may make any call. One lock guards everything, also while bytes are copied and while work of
+// Threads: any thread may make any call. One lock guards everything, even while bytes are copied and while work of
 // give() runs; such work must not call the fake. Lifetime: renew() ends all communicators and empties all streams.
 #pragma once
 

@@ -19,7 +19,7 @@ inline bool is_nccl(std::string_view endpoint) {
 }
 
 // Call it before the process's first call of NCCL.
-inline void be_a_host_of_its_own(std::string_view endpoint) {
+inline void be_a_separate_host(std::string_view endpoint) {
   if (!is_nccl(endpoint)) return;
   ::setenv("NCCL_HOSTID", ("test-" + std::to_string(::getpid())).c_str(), 1);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);

@@ -84,7 +84,7 @@ TEST(TokenLogProbs, TheDefaultChunkKeepsItsLogitsInTheirBytes) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const std::int64_t chunk = default_logit_chunk(151'936, type, device);
       EXPECT_GE(chunk, 256) << "matrix products want rows";
-      EXPECT_LE(chunk * logit_bytes_a_place(151'936, type, device), kLogitBytes);
+      EXPECT_LE(chunk * logit_bytes_per_place(151'936, type, device), kLogitBytes);
     }
   EXPECT_EQ(default_logit_chunk(std::int64_t{1} << 40, at::kFloat, at::kCPU), 1);
 }

@@ -19,17 +19,17 @@ class PagedAttention : public ::testing::TestWithParam<Shape> {
 
   struct Scene {
     Both<std::int32_t> pages;
-    int pages_a_row;
+    int pages_per_row;
     RealTensor keys, values;
   };
   static Scene scene(std::mt19937& random, const std::vector<int>& lengths) {
     const auto [dtype, width, heads, key_heads] = GetParam();
-    const int pages_a_row = (*std::max_element(lengths.begin(), lengths.end()) + kPageTokens - 1) / kPageTokens;
-    std::vector<std::int32_t> pages(lengths.size() * static_cast<std::size_t>(pages_a_row));
+    const int pages_per_row = (*std::max_element(lengths.begin(), lengths.end()) + kPageTokens - 1) / kPageTokens;
+    std::vector<std::int32_t> pages(lengths.size() * static_cast<std::size_t>(pages_per_row));
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), random);
     const std::size_t count = pages.size() * static_cast<std::size_t>(key_heads * kPageTokens * width);
-    return {Both<std::int32_t>(std::move(pages)), pages_a_row, RealTensor::random(random, count, dtype),
+    return {Both<std::int32_t>(std::move(pages)), pages_per_row, RealTensor::random(random, count, dtype),
             RealTensor::random(random, count, dtype)};
   }
   static PagedCache device_cache(const Scene& scene) {
@@ -54,7 +54,7 @@ TEST_P(PagedAttention, TokensLookAtTheirContextsHoweverItIsSplit) {
                        .row_of = nullptr,
                        .context_of = contexts.host.data(),
                        .tokens = static_cast<std::int64_t>(lengths.size()),
-                       .pages_a_row = seen.pages_a_row,
+                       .pages_per_row = seen.pages_per_row,
                        .heads = heads,
                        .scale = scale()};
   plain::token_attention(out.host().data, host_cache(seen), input);
@@ -105,7 +105,7 @@ TEST_P(PagedAttention, PiecesOfPromptsLookNoFurtherThanThemselves) {
                        .row_of = rows.data(),
                        .context_of = contexts.data(),
                        .tokens = tokens,
-                       .pages_a_row = seen.pages_a_row,
+                       .pages_per_row = seen.pages_per_row,
                        .heads = heads,
                        .scale = scale()};
   plain::token_attention(out.host().data, host_cache(seen), input);

@@ -199,7 +199,8 @@ class Serving {
   std::thread thread_;
 };
 
-// Requests of `rows` sequences at once: the time of a generating step, and of everything.
+// Sends requests of `rows` sequences at once. Measures the time of one generating step, and the time until the last
+// answer.
 absl::Status measure_requests(const Settings& settings, std::int64_t rows, Serving& serving, Report& report) {
   const EngineShape& shape = settings.shape;
   const std::int64_t prompt = absl::GetFlag(FLAGS_prompt_tokens), generated = absl::GetFlag(FLAGS_generated_tokens);

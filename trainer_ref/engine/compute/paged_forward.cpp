@@ -69,7 +69,8 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
   return normed;
 }
 
-// query [N, H D] → [N, H D]: single tokens each by itself, pieces of prompts in tiles if there is a kernel for that.
+// query [N, H D] → [N, H D]. Computes each single token by itself, and pieces of prompts in tiles if there is a kernel
+// for that.
 at::Tensor PagedForward::attend(const at::Tensor& query, const ops::PagedCache& cache,
                                 const StepNumbers& numbers) const {
   const StepShape& shape = numbers.shape();
@@ -79,7 +80,7 @@ at::Tensor PagedForward::attend(const at::Tensor& query, const ops::PagedCache& 
                             .row_of = numbers.at<std::int32_t>(StepNumbers::kRowOf),
                             .context_of = numbers.at<std::int32_t>(StepNumbers::kContexts),
                             .tokens = ops::has_prompt_attention(cache) ? shape.singles : shape.tokens,
-                            .pages_a_row = static_cast<int>(shape.blocks),
+                            .pages_per_row = static_cast<int>(shape.blocks),
                             .heads = static_cast<int>(config_.num_attention_heads),
                             .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim))};
   if (input.tokens > 0) {

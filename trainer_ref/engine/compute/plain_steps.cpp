@@ -9,7 +9,7 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::size_t kLogitsATask = 1 << 14;  // with fewer, waking another thread costs more than it saves
+constexpr std::size_t kLogitsPerTask = 1 << 14;  // with fewer, waking another thread costs more than it saves
 
 // One sample for the sequence and one for each sibling.
 void sample_row(RowOutput& output, const Sequence& lead, std::span<const float> logits) {
@@ -85,11 +85,11 @@ void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const F
 
 // Runs rows in parallel: each row of logits has its own numbers, whatever else runs.
 void PlainSteps::for_each_row(std::size_t rows, const std::function<void(std::size_t)>& work) {
-  const std::size_t rows_a_task = std::max<std::size_t>(1, kLogitsATask / vocabulary_);
+  const std::size_t rows_per_task = std::max<std::size_t>(1, kLogitsPerTask / vocabulary_);
   const auto work_on = [&](std::size_t task) {
-    for (std::size_t i = task * rows_a_task; i < std::min(rows, (task + 1) * rows_a_task); ++i) work(i);
+    for (std::size_t i = task * rows_per_task; i < std::min(rows, (task + 1) * rows_per_task); ++i) work(i);
   };
-  const std::size_t tasks = (rows + rows_a_task - 1) / rows_a_task;
+  const std::size_t tasks = (rows + rows_per_task - 1) / rows_per_task;
   if (tasks > 1) {
     samplers_.run(tasks, work_on);
   } else {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/make_steps.h>
 #include <bascule/trainer_ref/engine/compute/torch_error.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -21,7 +21,7 @@ absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view wh
   try {
     return bind();
   } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", words_of(error)));
+    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", text_of(error)));
   }
 }
 

@@ -20,8 +20,9 @@ namespace bascule::ref {
 
 class StepGraphs {
  public:
-  // The most shapes that are known, over all slots; a further one replaces the least recently run. Two slots fit with 9
-  // row counts (up to 256) times 12 contexts (up to 32,768 tokens) each, and as many shapes with prompts.
+  // The most shapes that are known, over all slots; a further one replaces the least recently run. That is room for two
+  // slots, each with 9 row counts (up to 256) times 12 contexts (up to 32,768 tokens), and for as many shapes with
+  // prompts.
   static constexpr std::size_t kMost = 512;
 
   // `recorder` must outlive the graphs. If a graph cannot be recorded, `log` gets the reason and recording ends.

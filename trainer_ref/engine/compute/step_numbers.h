@@ -39,9 +39,8 @@ class StepNumbers {
 
   // The shape of `rows`, in the order of the batch.
   static StepShape shape_of(std::span<const Row> rows);
-  // Rounds `shape` up, so that there are not too many shapes to record graphs for; at most `most_rows` and
-  // `most_blocks`. The tokens of prompts grow by at most a quarter if there are 128 or more, everything else to the
-  // next power of two.
+  // Rounds `shape` up to one of a few shapes, so that few graphs are recorded. Every count grows to the next power of
+  // two, but to at most `most_rows` and `most_blocks`; 128 or more tokens of prompts grow by at most a quarter.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
 
   // Allocates room for steps of up to `bytes`. A larger step allocates again, which changes addresses.

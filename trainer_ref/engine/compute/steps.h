@@ -21,7 +21,7 @@ struct StepsOptions {
   at::ScalarType dtype = at::kFloat;
   Place place{};
   GraphRecorder* recorder = nullptr;                 // outlives the steps; null: no graphs
-  std::int64_t most_rows = 0;                        // of a step, siblings that draw with their lead included
+  std::int64_t most_rows = 0;                        // of a step; also the most draws, as siblings draw from one row
   std::int64_t most_blocks = 0;                      // of a row
   std::size_t scored_logits = std::size_t{1} << 23;  // made at a time to score a prompt: 32 MiB
   std::function<void(std::string_view)> log = [](std::string_view) {};

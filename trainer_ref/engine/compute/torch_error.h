@@ -9,7 +9,7 @@
 namespace bascule::ref {
 
 // Leaves out the stack that LibTorch's own errors carry.
-inline std::string words_of(const std::exception& error) {
+inline std::string text_of(const std::exception& error) {
   const auto* const torch = dynamic_cast<const c10::Error*>(&error);
   return torch != nullptr ? torch->what_without_backtrace() : error.what();
 }

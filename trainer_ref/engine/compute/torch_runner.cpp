@@ -41,7 +41,7 @@ Served TorchRunner::commit() {
     served_ = weights_->commit();
   } catch (const std::exception& error) {  // the device has failed
     served_.ready = served_.changed = false;
-    served_.error = absl::InternalError(cat("LibTorch: ", words_of(error)));
+    served_.error = absl::InternalError(cat("LibTorch: ", text_of(error)));
   }
   return served_;
 }
@@ -55,7 +55,7 @@ void TorchRunner::start(const Step& step) {
     const AtPlace at_place(options_.place);
     steps_->start(step, weights_->decoder());
   } catch (const std::exception& error) {
-    started = absl::InternalError(cat("LibTorch: ", words_of(error)));
+    started = absl::InternalError(cat("LibTorch: ", text_of(error)));
   }
 }
 
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<RowOutput>> TorchRunner::finish() {
       failed = absl::InternalError(
           cat("version ", served_.version, " gives logits that are not numbers; send finite weights"));
     } catch (const std::exception& error) {
-      failed = absl::InternalError(cat("LibTorch: ", words_of(error)));
+      failed = absl::InternalError(cat("LibTorch: ", text_of(error)));
     }
   }
   clear_cache();
@@ -99,7 +99,7 @@ absl::Status TorchRunner::sleep() {
     empty_store();
     ::malloc_trim(0);
   } catch (const std::exception& error) {
-    return absl::InternalError(cat("LibTorch: ", words_of(error)));
+    return absl::InternalError(cat("LibTorch: ", text_of(error)));
   }
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status TorchRunner::wake_up() {
     }
     return unavailable("the cache needs ",
                        static_cast<std::int64_t>(options_.blocks + 1) * block_bytes(config_, options_.dtype),
-                       " bytes on ", options_.place.device.str(), ", which cannot be allocated (", words_of(error),
+                       " bytes on ", options_.place.device.str(), ", which cannot be allocated (", text_of(error),
                        "); free memory there and wake the engine up again");
   }
   return absl::OkStatus();

@@ -20,7 +20,7 @@ struct RunnerOptions {
   Place place{};
   // On a GPU, replays steps as graphs. Null: steps run without graphs.
   std::unique_ptr<GraphRecorder> recorder{};
-  std::int64_t most_rows = 256;                      // of a step, siblings that draw with their lead included
+  std::int64_t most_rows = 256;                      // of a step; also the most draws, as siblings draw from one row
   std::int64_t most_blocks = 256;                    // of a row
   std::size_t scored_logits = std::size_t{1} << 23;  // made at a time to score a prompt: 32 MiB
   std::function<void(std::string_view)> log = [](std::string_view) {};

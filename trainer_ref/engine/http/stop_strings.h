@@ -9,7 +9,8 @@
 
 namespace bascule::ref {
 
-// One text. A call takes time in the length of the stop strings and of the new text, not of the earlier text.
+// Finds stop strings in one text. The time of a call depends on the lengths of the stop strings and of the new text,
+// not on how long the text is already.
 class StopStrings {
  public:
   static constexpr std::size_t kMost = 16, kMostBytes = 256;  // strings, and bytes of each

@@ -143,7 +143,7 @@ void Engine::loop() {
     std::vector<Command> commands = next_commands(busy || ahead_);
     if (ahead_) {
       served_ = runner_->look();
-      say_why();
+      report_connection();
       if (!commands.empty() || served_.pending || !served_.ready) complete_ahead();
     }
     for (Command& command : commands) std::visit([this](auto& given) { obey(std::move(given)); }, command);
@@ -245,11 +245,12 @@ void Engine::obey(const WakeUp& command) {
   command.done(status);
 }
 
-// Under kWait nothing is committed while something runs: a version that comes at this moment would be taken at once.
+// Returns true if the flip must wait. Under kWait it must wait while anything runs, even if no version is pending: a
+// commit would take a version that arrives at that very moment.
 bool Engine::flip_waits() {
   if (options_.on_update != OnUpdate::kWait || !served_.ready || !scheduler_.has_begun()) return false;
   served_ = runner_->look();
-  say_why();
+  report_connection();
   if (!served_.ready) return false;  // what runs must not continue
   if (!served_.pending) flip_by_.reset();
   if (served_.pending && !flip_by_) flip_by_ = Deadline(options_.wait_at_most).at();
@@ -269,7 +270,7 @@ void Engine::flip() {
     ++commits_ended_;
     stats_.served = served_;
   }
-  say_why();
+  report_connection();
   if (!served_.changed) return;
   pool_.drop_prefixes();
   const double seconds = seconds_between(begin, Clock::now());
@@ -280,19 +281,19 @@ void Engine::flip() {
   if (options_.on_update == OnUpdate::kAbort) obey(AbortAll{});
 }
 
-void Engine::say_why() {
+void Engine::report_connection() {
   constexpr std::size_t kMost = 16;  // alternating reasons must not fill a disk
   if (served_.error.ok()) {
-    if (served_.attached && !said_.empty()) {
+    if (served_.attached && !reported_.empty()) {
       options_.warn("joined its sender");
-      said_.clear();
+      reported_.clear();
     }
     return;
   }
   std::string why(message_of(served_.error));
-  if (said_.size() >= kMost || std::find(said_.begin(), said_.end(), why) != said_.end()) return;
+  if (reported_.size() >= kMost || std::find(reported_.begin(), reported_.end(), why) != reported_.end()) return;
   options_.warn(cat(served_.attached ? "serves no new version: " : "has not joined a sender: ", why));
-  said_.push_back(std::move(why));
+  reported_.push_back(std::move(why));
 }
 
 void Engine::step() {

@@ -127,7 +127,7 @@ class Engine {
   void fall_asleep();
   bool flip_waits();
   void flip();
-  void say_why();
+  void report_connection();
   void step();
   void complete(Step step);
   void complete_ahead();
@@ -147,7 +147,7 @@ class Engine {
   std::map<RequestId, Pending> pending_;
   Served served_;
   EngineStats counted_;
-  std::vector<std::string> said_;             // reasons already given to warn
+  std::vector<std::string> reported_;         // reasons already given to warn
   std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
   std::optional<Step> ahead_;                 // started and not completed
   bool asleep_ = false;                       // the cache is given back

@@ -80,8 +80,8 @@ std::vector<TokenLogprob> likeliest(std::span<const float> logits, const LogSoft
   return top;
 }
 
-Sample tell(std::span<const float> logits, std::size_t id, const LogSoftmax& log_softmax, std::int64_t count,
-            bool ranked) {
+Sample sample_of(std::span<const float> logits, std::size_t id, const LogSoftmax& log_softmax, std::int64_t count,
+                 bool ranked) {
   Sample sample{static_cast<std::int64_t>(id), log_softmax.of(logits[id])};
   if (ranked)
     sample.rank = 1 + std::count_if(logits.begin(), logits.end(), [&](float logit) { return logit > logits[id]; });
@@ -109,7 +109,8 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
   for (std::size_t id = 0; id < logits.size(); ++id) total += weights[id] = weight(id);
   if (!std::isfinite(total)) return std::nullopt;
   const auto chosen = [&](std::size_t id) {
-    return tell(logits, id, log_softmax(logits, params, highest, total), params.top_logprobs, params.top_logprobs > 0);
+    return sample_of(logits, id, log_softmax(logits, params, highest, total), params.top_logprobs,
+                     params.top_logprobs > 0);
   };
   if (greedy) return chosen(static_cast<std::size_t>(top - logits.begin()));
 
@@ -133,7 +134,7 @@ std::optional<Sample> score(std::span<const float> logits, std::int64_t token, c
   if (!std::isfinite(highest)) return std::nullopt;
   const double total = total_weight(logits, highest, inverse_of(params));
   if (!std::isfinite(total)) return std::nullopt;
-  return tell(logits, static_cast<std::size_t>(token), log_softmax(logits, params, highest, total), count, true);
+  return sample_of(logits, static_cast<std::size_t>(token), log_softmax(logits, params, highest, total), count, true);
 }
 
 }  // namespace bascule::ref

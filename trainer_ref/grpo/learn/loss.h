@@ -15,16 +15,16 @@ namespace bascule::ref {
 // How the losses of tokens are reduced to one number:
 enum class LossKind {
   kGrpo,    // mean over the tokens of each completion, then over the step's completions (arXiv 2402.03300)
-  kBnpo,    // sum over the micro-batch's tokens over their number, then mean over the step's micro-batches
-  kDrGrpo,  // sum over tokens over (the step's completions × max_tokens): no bias to length (2503.20783)
-  kDapo,    // sum over tokens over the number of the step's tokens (2503.14476)
+  kBnpo,    // mean over the micro-batch's tokens, then over the step's micro-batches
+  kDrGrpo,  // sum over tokens, divided by (the step's completions × max_tokens): no bias to length (2503.20783)
+  kDapo,    // mean over the step's tokens (2503.14476)
 };
 std::optional<LossKind> loss_kind_named(std::string_view name);  // "grpo", "bnpo", "dr_grpo", "dapo"
 
 // What gets its own probability ratio:
 enum class ImportanceLevel {
   kToken,     // each token
-  kSequence,  // each completion: the geometric mean of its tokens' (GSPO, 2507.18071, eq. 7)
+  kSequence,  // each completion: the geometric mean of its tokens' ratios (GSPO, 2507.18071, eq. 7)
 };
 std::optional<ImportanceLevel> importance_level_named(std::string_view name);  // "token", "sequence"
 
@@ -57,7 +57,7 @@ struct StepShape {
 struct Loss {
   at::Tensor value;    // scalar; the sum of its gradients over the micro-batches is the step's gradient
   double kl_sum = 0;   // Σ over tokens of D_KL, below
-  double clipped = 0;  // tokens whose objective is constant by clipping
+  double clipped = 0;  // tokens whose objective the clipping holds constant
   double weights = std::numeric_limits<double>::quiet_NaN();  // Σ over tokens of w; NaN without importance_cap
   double capped = std::numeric_limits<double>::quiet_NaN();   // tokens whose weight is the cap; NaN as above
   double masked = 0;                                          // completions

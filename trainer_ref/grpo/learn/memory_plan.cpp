@@ -66,7 +66,7 @@ class Sizes {
     const std::int64_t chunk =
         std::min(places, compute_.logit_chunk > 0 ? compute_.logit_chunk
                                                   : default_logit_chunk(config_.vocab_size, compute_.dtype, device_));
-    const std::int64_t forward = chunk * logit_bytes_a_place(config_.vocab_size, compute_.dtype, device_);
+    const std::int64_t forward = chunk * logit_bytes_per_place(config_.vocab_size, compute_.dtype, device_);
     const std::int64_t gradient = has_fused_scores(device_) ? e_ : kFloatBytes + (is_bf16() ? e_ : 0);
     return (is_bf16() ? head() * e_ : 0) + std::max(forward, chunk * config_.vocab_size * gradient + head() * e_);
   }
@@ -96,7 +96,8 @@ Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
   const bool checkpoints = need.compute.checkpoints_layers;
   const std::int64_t kept = layers * (checkpoints ? sizes.hidden() * n : layer);
   const std::int64_t again = checkpoints ? layer - sizes.hidden() * n : 0;  // recomputed, besides its input
-  // The rotations; and the ids and numbers of all the update's tokens, whose tensors are made first.
+  // The tables of the rotation, and the batch's tensors of token ids and numbers. The latter are made first, for all
+  // tokens of the update.
   const std::int64_t around =
       n * 2 * need.config.head_dim * sizes.element() + need.batch.tokens_of_update * kBatchBytes;
   const std::int64_t places = 3 * m * sizes.hidden();  // before and after the last norm, and a gradient

@@ -123,8 +123,8 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
   const Clock::time_point begin = Clock::now();
   const auto seconds = [begin] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   pace.begin(0);
-  double said_at = 0, tokens = 0;  // since the last log line
-  std::int64_t bad_steps = 0;      // the latest consecutive ones
+  double logged_at = 0, tokens = 0;  // since the last log line
+  std::int64_t bad_steps = 0;        // the latest consecutive ones
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     if (hooks.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
     BASCULE_ASSIGN(const std::vector<SftExample> examples, examples_of_step(policy, prompts, task, options, step - 1));
@@ -141,10 +141,10 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
     for (const TrainingRow& row : rows) tokens += static_cast<double>(row.tokens());
     const double now = seconds();
     pace.step_ended(now);
-    if (step > 1 && step < options.steps && now - said_at < kLogEverySeconds) continue;
-    hooks.log(
-        supervised_line(step, options.steps, loss, tokens / (now - said_at), pace.seconds_left(options.steps - step)));
-    said_at = now;
+    if (step > 1 && step < options.steps && now - logged_at < kLogEverySeconds) continue;
+    hooks.log(supervised_line(step, options.steps, loss, tokens / (now - logged_at),
+                              pace.seconds_left(options.steps - step)));
+    logged_at = now;
     tokens = 0;
     if (step == 1) hooks.after_first_step();
   }

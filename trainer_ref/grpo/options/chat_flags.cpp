@@ -12,7 +12,7 @@ ABSL_FLAG(bool, chat, false,
           "with \"messages\" always use the template (docs/guide/data-and-rewards.md)");
 ABSL_FLAG(std::string, system_prompt, "", "With --chat: the system message before it");
 ABSL_FLAG(std::string, chat_template_kwargs, "",
-          "A JSON object of variables for the chat template, as {\"enable_thinking\": false}");
+          "A JSON object of variables for the chat template, such as {\"enable_thinking\": false}");
 
 namespace bascule::ref {
 namespace {

@@ -10,7 +10,8 @@
 #include <bascule/trainer_ref/http_client.h>
 #include <bascule/transport/program/checks.h>
 
-ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http://127.0.0.1:8001,http://127.0.0.1:8002");
+ABSL_FLAG(std::vector<std::string>, engines, {},
+          "URLs of the engines, such as http://127.0.0.1:8001,http://127.0.0.1:8002");
 ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/options/train_flags.h>
 
 namespace bascule::ref {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 

@@ -8,7 +8,7 @@
 #include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(std::optional<int64_t>, steps, std::nullopt,
-          "The last step, also of a resumed run; 60 if neither this nor --epochs is given");
+          "The number of the last step, which a resumed run counts on to; 60 if neither this nor --epochs is given");
 ABSL_FLAG(double, epochs, 0,
           "Instead of --steps: passes over the problems of --data; the last step is this times the number of problems "
           "divided by --prompts-per-step, rounded up");
@@ -23,7 +23,7 @@ ABSL_FLAG(double, top_p, 1,
           "Completions are sampled from the likeliest tokens that together have this probability; see --top-k");
 ABSL_FLAG(
     std::string, reward, "exact_match",
-    "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
+    "Reward functions with weights, such as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
     "answer: in \\boxed{…}, after ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (reads "
     "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/guide/data-and-rewards.md). A weight "
     "follows the last =; escape a comma, = or blank in a name with a backslash");

@@ -7,7 +7,7 @@
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
 ABSL_FLAG(std::string, importance_level, "token",
           "What gets its own probability ratio: token, or sequence, the geometric mean over a completion (GSPO, which "
-          "needs a far smaller clip, as --epsilon-low=3e-4 --epsilon-high=4e-4)");
+          "needs a far smaller clip, such as --epsilon-low=3e-4 --epsilon-high=4e-4)");
 ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");
 ABSL_FLAG(double, epsilon_high, 0.2, "The probability ratio is clipped above 1 plus this");
 ABSL_FLAG(double, beta, 0, "Weight of the divergence from --model");
@@ -16,7 +16,7 @@ ABSL_FLAG(double, importance_cap, 2,
           "Weight each token by its probability before the step divided by the engine's, at most this; 0: no weights");
 ABSL_FLAG(double, off_policy_mask, 0,
           "Mask completions with a negative advantage if their tokens' mean log(engine's probability / policy's) is "
-          "more than this, as 0.5 (OPSM); 0: none");
+          "more than this, such as 0.5 (OPSM); 0: none");
 ABSL_FLAG(int64_t, num_iterations, 1, "Passes over the same completions");
 ABSL_FLAG(int64_t, mini_batches, 1, "Parts of a step's completions, each with its own optimizer step, in every pass");
 ABSL_FLAG(int64_t, micro_batch, 64, "Most completions that go through the model at a time");

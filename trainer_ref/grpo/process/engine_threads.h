@@ -5,9 +5,9 @@
 
 namespace bascule::ref {
 
-// Returns the trainer's number of threads: `told` if it is above 0, else the trainer's share of the cores.
-inline int trainer_threads(int told, int cores, int local_engines) {
-  return told > 0 ? told : std::max(1, cores / (1 + local_engines));
+// Returns the trainer's number of threads: `wanted` if it is above 0, else the trainer's share of the cores.
+inline int trainer_threads(int wanted, int cores, int local_engines) {
+  return wanted > 0 ? wanted : std::max(1, cores / (1 + local_engines));
 }
 
 // Returns the number of threads of each engine that a trainer starts: the trainer's, if there are enough cores.

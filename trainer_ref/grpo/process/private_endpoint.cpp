@@ -8,7 +8,7 @@
 #include <string>
 #include <system_error>
 
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {

@@ -9,7 +9,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_split.h"
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/config_file.h>
@@ -20,11 +20,12 @@ ABSL_FLAG(int, spawn_engines, 0,
           "restart those that die, and end them with this program. Leave out --engines; --sync is optional: by default "
           "weights go through a private folder by shm, or by cuda-ipc if all compute on GPUs");
 ABSL_FLAG(std::string, engine_program, "", "The program of --spawn-engines; empty: bascule-engine beside this program");
-ABSL_FLAG(std::string, engine_flags, "",
-          "Further flags of each engine of --spawn-engines, separated by blanks, as --engine-flags='--max-batch=64 "
-          "--verbose'; they override all others");
+ABSL_FLAG(
+    std::string, engine_flags, "",
+    "Further flags of each engine of --spawn-engines, separated by blanks, such as --engine-flags='--max-batch=64 "
+    "--verbose'; they override all others");
 ABSL_FLAG(std::vector<std::string>, engine_device, {},
-          "Devices of the engines of --spawn-engines, assigned in turn: cpu, cuda:N or a list, as cuda:1,cuda:2; "
+          "Devices of the engines of --spawn-engines, assigned in turn: cpu, cuda:N or a list such as cuda:1,cuda:2; "
           "empty: the trainer's --device");
 ABSL_FLAG(std::string, engine_dtype, "f32",
           "Type of the weights in the engines of --spawn-engines: f32, or bf16, to which they are cast while they are "

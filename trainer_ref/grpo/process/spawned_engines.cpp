@@ -77,7 +77,7 @@ struct SpawnedEngines::Impl {
 
   void keep();
   void start(Engine& engine);
-  void wait_for_news() const;
+  void wait_for_output() const;
   bool read(Engine& engine, Output& output);
   void take(Engine& engine, std::string line);
   void look_after(Engine& engine);
@@ -136,7 +136,7 @@ void SpawnedEngines::Impl::keep() {
     }
     for (Engine& engine : engines)
       if (engine.start_at && Clock::now() >= *engine.start_at) start(engine);
-    wait_for_news();
+    wait_for_output();
     for (Engine& engine : engines) look_after(engine);
   }
   end_all();
@@ -162,7 +162,7 @@ void SpawnedEngines::Impl::start(Engine& engine) {
   engine.listens_by = Deadline(options.start_timeout).at();
 }
 
-void SpawnedEngines::Impl::wait_for_news() const {
+void SpawnedEngines::Impl::wait_for_output() const {
   std::vector<pollfd> wanted{{.fd = wake.get(), .events = POLLIN, .revents = 0}};
   for (const Engine& engine : engines)
     for (const Output& output : engine.outputs)
@@ -243,14 +243,14 @@ void SpawnedEngines::Impl::fail(const Engine& engine, const absl::Status& why) {
 
 void SpawnedEngines::Impl::end_all() {
   is_ending = true;
-  std::uint64_t told = 0;
-  [[maybe_unused]] const ssize_t count = ::read(wake.get(), &told, sizeof told);
+  std::uint64_t woken = 0;
+  [[maybe_unused]] const ssize_t count = ::read(wake.get(), &woken, sizeof woken);
   const auto runs = [](const Engine& engine) { return engine.process.has_value(); };
   for (Engine& engine : engines)
     if (runs(engine)) engine.process->signal(SIGTERM);
   for (const Deadline deadline(options.end_timeout);
        std::any_of(engines.begin(), engines.end(), runs) && !deadline.passed();) {
-    wait_for_news();
+    wait_for_output();
     for (Engine& engine : engines) look_after(engine);
   }
   for (Engine& engine : engines) {

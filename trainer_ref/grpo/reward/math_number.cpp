@@ -31,7 +31,7 @@ std::size_t skip_digits(std::string_view text, std::size_t i) {
 
 // The skip_ and read_ functions return the end of what they read from `begin`, or `begin` if it is not there.
 
-// Digits, also in groups of three: "1,234" is one number, "1,2345" is not.
+// Digits, possibly in groups of three: "1,234" is one number, "1,2345" is not.
 std::size_t skip_groups(std::string_view text, std::size_t begin) {
   std::size_t end = skip_digits(text, begin);
   if (end == begin || end - begin > 3) return end;

@@ -21,7 +21,7 @@ using Outcome = RequestQueue::Outcome;
 
 constexpr std::chrono::milliseconds kHealthInterval{100};
 constexpr std::chrono::milliseconds kStoppedInterval{200};
-constexpr std::chrono::seconds kNewsInterval{60};
+constexpr std::chrono::seconds kLogInterval{60};
 
 }  // namespace
 
@@ -46,8 +46,8 @@ struct EnginePool::Impl {
   RequestQueue::Attempt ask(std::size_t engine, HttpClient& client, const RolloutRequest& request);
   void look_after(std::size_t engine, HttpClient& client);
   bool is_started_again() const;
-  absl::Status tell_all(std::string_view path, std::string_view what);
-  absl::Status tell(std::size_t engine, std::string_view path, std::string_view what);
+  absl::Status post_to_all(std::string_view path, std::string_view what);
+  absl::Status post(std::size_t engine, std::string_view path, std::string_view what);
   bool may_come_back(Clock::time_point deadline) const;
   std::string find(std::size_t engine);
 };
@@ -128,8 +128,8 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   return smallest;
 }
 
-absl::Status EnginePool::sleep() { return impl_->tell_all("/sleep", "go to sleep"); }
-absl::Status EnginePool::wake_up() { return impl_->tell_all("/wake_up", "wake up"); }
+absl::Status EnginePool::sleep() { return impl_->post_to_all("/sleep", "go to sleep"); }
+absl::Status EnginePool::wake_up() { return impl_->post_to_all("/wake_up", "wake up"); }
 
 std::shared_ptr<RequestQueue::Call> EnginePool::ask(std::vector<RolloutRequest> requests) {
   return impl_->queue.add(std::move(requests), RequestQueue::Place::kLast);
@@ -145,15 +145,15 @@ absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared
   RequestQueue& queue = impl_->queue;
   // Time in the queue after other requests does not count.
   Clock::time_point hope = began,
-                    news = began + kNewsInterval;  // when an engine was last known to be restarting; when to log next
+                    log_at = began + kLogInterval;  // when an engine was last known to be restarting; when to log next
   const auto deadline = [&] { return std::max(hope, queue.last_answer()) + patience; };
   const std::function<bool()>& stopped = impl_->options.stopped;
   while (!queue.wait(*call, std::min<Clock::time_point>(deadline(), Clock::now() + kStoppedInterval))) {
     const Clock::time_point now = Clock::now();
     if (impl_->is_started_again()) hope = now;
     if (stopped() || now >= deadline()) break;
-    if (now < news) continue;
-    news += kNewsInterval;
+    if (now < log_at) continue;
+    log_at += kLogInterval;
     impl_->options.log(cat(queue.answered(*call), " of ", call->requests.size(), " requests are answered after ",
                            std::chrono::duration_cast<std::chrono::seconds>(now - began).count(), " s"));
   }
@@ -226,7 +226,7 @@ RequestQueue::Attempt EnginePool::Impl::ask(std::size_t engine, HttpClient& clie
     return attempt;
   }
   const bool is_busy = response->status == 429 || response->status == 503;  // full, or no version yet
-  attempt.why = cat("HTTP ", response->status, ": ", words_of(*response));
+  attempt.why = cat("HTTP ", response->status, ": ", reason_in(*response));
   attempt.outcome = is_busy ? Outcome::kBusy : response->status >= 500 ? Outcome::kLost : Outcome::kRefused;
   return attempt;
 }
@@ -236,8 +236,8 @@ void EnginePool::Impl::look_after(std::size_t engine, HttpClient& client) {
   while (!queue.is_cancelled()) {
     const std::string url = find(engine);
     const absl::Status health = probe_health(url, client).status();
-    const bool is_news = queue.set_up(engine, health.ok());
-    if (is_news && !queue.is_cancelled())
+    const bool changed = queue.set_up(engine, health.ok());
+    if (changed && !queue.is_cancelled())
       options.log(health.ok() ? cat("engine ", url, " is back")
                               : cat("engine ", url, " is down: ", message_of(health)));
     if (health.ok()) return;
@@ -265,13 +265,13 @@ bool EnginePool::Impl::may_come_back(Clock::time_point deadline) const {
   return options.url_of && !options.stopped() && Clock::now() < deadline;
 }
 
-absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
+absl::Status EnginePool::Impl::post_to_all(std::string_view path, std::string_view what) {
   absl::Status first;
-  for (std::size_t engine = 0; engine < options.urls.size(); ++engine) first.Update(tell(engine, path, what));
+  for (std::size_t engine = 0; engine < options.urls.size(); ++engine) first.Update(post(engine, path, what));
   return first;
 }
 
-absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, std::string_view what) {
+absl::Status EnginePool::Impl::post(std::size_t engine, std::string_view path, std::string_view what) {
   HttpClient client;
   client.authorize(options.api_key);
   const Clock::time_point deadline = Clock::now() + on_clock(options.request_timeout);
@@ -282,7 +282,7 @@ absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, s
     if (response.ok() || !may_come_back(deadline))
       return unavailable(
           "engine ", url, " did not ", what, ": ",
-          response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status()));
+          response.ok() ? cat("HTTP ", response->status, ": ", reason_in(*response)) : message_of(response.status()));
     queue.pause(kHealthInterval);
   }
 }

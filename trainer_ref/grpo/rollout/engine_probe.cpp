@@ -13,7 +13,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(2);
 }  // namespace
 
 // {"error": {"message": "…"}}, or /health's {"state": "…", "error": "…"}.
-std::string words_of(const HttpResponse& response) {
+std::string reason_in(const HttpResponse& response) {
   const absl::StatusOr<nlohmann::json> body = parse_json(response.body, "the answer");
   const auto text = [](const nlohmann::json& object, const char* key) -> std::optional<std::string> {
     if (!object.is_object() || !object.contains(key) || !object[key].is_string()) return std::nullopt;
@@ -31,7 +31,7 @@ std::string words_of(const HttpResponse& response) {
 absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client) {
   const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kTimeout);
   if (!response.ok()) return response.status();
-  if (response->status != 200) return unavailable("HTTP ", response->status, ": ", words_of(*response));
+  if (response->status != 200) return unavailable("HTTP ", response->status, ": ", reason_in(*response));
   EngineHealth health;
   const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
   if (!body.ok() || !body->is_object()) return health;
@@ -45,7 +45,7 @@ absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& cl
 absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& client) {
   BASCULE_ASSIGN(const HttpResponse response, client.get(url + "/v1/models", kTimeout));
   if (response.status == 401)
-    return failed_precondition("it requires a key: ", words_of(response),
+    return failed_precondition("it requires a key: ", reason_in(response),
                                "; also give the engines' key to this program, as BASCULE_API_KEY");
   const absl::StatusOr<nlohmann::json> body = parse_json(response.body, "the answer");
   const auto limit = [&body](const char* key) -> std::int64_t {
@@ -60,10 +60,10 @@ absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& cl
   if (limits.max_model_len > 0 && limits.max_completions > 0 && limits.max_batch > 0) return limits;
   return failed_precondition(
       "expected max_model_len, max_completions and max_batch of a bascule-engine at /v1/models, ", "found HTTP ",
-      response.status, ": ", words_of(response));
+      response.status, ": ", reason_in(response));
 }
 
-std::string what_engines_say(const std::vector<std::string>& urls) {
+std::string health_of_engines(const std::vector<std::string>& urls) {
   std::string text;
   HttpClient client;
   for (const std::string& url : urls) {

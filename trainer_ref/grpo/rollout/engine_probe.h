@@ -34,10 +34,10 @@ absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& cl
 absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& client);
 
 // Returns the reason that an engine gives for a failure: its error's message, its state, or the whole body.
-std::string words_of(const HttpResponse& response);
+std::string reason_in(const HttpResponse& response);
 
 // Returns what /health of each engine says, for errors about engines that do not join: "engine http://… says HTTP 503:
 // joining, no sender has been at /tmp/run yet; engine …".
-std::string what_engines_say(const std::vector<std::string>& urls);
+std::string health_of_engines(const std::vector<std::string>& urls);
 
 }  // namespace bascule::ref

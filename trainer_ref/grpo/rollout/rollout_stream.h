@@ -2,7 +2,7 @@
 // permits. A step's requests do not wait for the slowest completion of the previous step: they start as soon as engines
 // have room.
 //
-//   published()  ──▶ may step s be asked? ──▶ does no request wait for a place? ──▶ ask(s) ──▶ next()
+//   published()  ──▶ may s be requested?  ──▶ does no request wait for a place? ──▶ ask(s) ──▶ next()
 //                    max_staleness             the engines' batches
 //
 // Threads: call next() and published() from the trainer's thread. One more thread sends each step's requests, and each

@@ -103,15 +103,15 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
   return line;
 }
 
-std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
+std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_per_second,
                             double seconds_left) {
-  std::string line = cat("step ", step, "/", last_step, print("  loss %.4f  ", loss), with_commas(tokens_a_second),
+  std::string line = cat("step ", step, "/", last_step, print("  loss %.4f  ", loss), with_commas(tokens_per_second),
                          " tokens per second");
   if (seconds_left > 0) line += cat("  left ", for_people(seconds_left));
   return line;
 }
 
-std::function<void(std::size_t, std::size_t)> news_of_update(std::function<void(std::string_view)> log) {
+std::function<void(std::size_t, std::size_t)> progress_logger(std::function<void(std::string_view)> log) {
   using Clock = std::chrono::steady_clock;
   return [log = std::move(log), last = Clock::time_point()](std::size_t done, std::size_t of) mutable {
     constexpr std::chrono::minutes kInterval{1};

@@ -42,10 +42,10 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
 std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
 
 // The line of a step of supervised training. `loss` is the mean over its tokens.
-std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
+std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_per_second,
                             double seconds_left);
 
 // Returns a function to be called after each micro-batch of an update, which logs the progress every minute.
-std::function<void(std::size_t done, std::size_t of)> news_of_update(std::function<void(std::string_view)> log);
+std::function<void(std::size_t done, std::size_t of)> progress_logger(std::function<void(std::string_view)> log);
 
 }  // namespace bascule::ref

@@ -55,7 +55,7 @@ std::string what_differs(const std::string& name, const RunConfig& run, const Ru
   return cat("--", name, ": the run was trained with another content of the file");
 }
 
-absl::StatusOr<std::map<std::string, std::string>> words_of(const nlohmann::json& json, const char* key) {
+absl::StatusOr<std::map<std::string, std::string>> texts_of(const nlohmann::json& json, const char* key) {
   std::map<std::string, std::string> words;
   const auto object = json.find(key);
   if (object == json.end()) return words;
@@ -147,8 +147,8 @@ nlohmann::json to_json(const RunConfig& config) {
 
 absl::StatusOr<RunConfig> run_config_of_json(const nlohmann::json& json) {
   RunConfig config;
-  BASCULE_ASSIGN(config.flags, words_of(json, "flags"));
-  BASCULE_ASSIGN(config.fingerprints, words_of(json, "fingerprints"));
+  BASCULE_ASSIGN(config.flags, texts_of(json, "flags"));
+  BASCULE_ASSIGN(config.fingerprints, texts_of(json, "fingerprints"));
   if (const auto model = json.find("model"); model != json.end()) {
     if (!model->is_string()) return invalid_argument("expected a string under \"model\"");
     config.model = model->get<std::string>();

@@ -15,8 +15,8 @@
 namespace bascule::ref {
 
 // Digests (docs/design/digest.md) by name: "model/config.json", "model/model.safetensors", …; "reward/reward.py" for a
-// file among the words of exec:; "data"; "eval-data"; "task" for the problems as read; and "chat-template" if prompts
-// are written with one.
+// file that the command of exec: names; "data"; "eval-data"; "task" for the problems as read; and "chat-template" if
+// prompts are written with one.
 using Fingerprints = std::map<std::string, std::string>;
 
 struct RunConfig {

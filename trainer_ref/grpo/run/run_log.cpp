@@ -39,10 +39,10 @@ absl::Status RunLog::add(StepMetrics& metrics) {
   const double seconds_left = pace_.seconds_left(last_step_ - metrics.step);
   if (page_) page_->show(metrics, last_step_, seconds_left);
   options_.line(progress_line(metrics, last_step_, seconds_left));
-  if (metrics.step > 0 && !std::exchange(said_first_step_, true))
+  if (metrics.step > 0 && !std::exchange(first_step_logged_, true))
     options_.line(first_step_line(metrics, last_step_, seconds_left));
   if (constexpr double kLong = 600;
-      !options_.saves && seconds_left > kLong && !std::exchange(said_no_checkpoint_, true))
+      !options_.saves && seconds_left > kLong && !std::exchange(no_checkpoint_logged_, true))
     options_.line(
         "there is no checkpoint before the end: give --save-every, so that another run can continue if this one is "
         "killed");

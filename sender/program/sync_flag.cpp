@@ -1,4 +1,4 @@
-#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/sender/program/sync_flag.h>
 
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/status.h>
