@@ -27,7 +27,7 @@ struct HttpRoutes::Route {
   http::verb verb;
   bool for_watchers;  // answered even if the server is full
   bool open;          // without the key
-  Reply (HttpRoutes::*reply)(const HttpRequest& request, HttpConnection& connection);
+  Reply (HttpRoutes::*reply)(HttpRequest& request, HttpConnection& connection);
 };
 
 std::span<const HttpRoutes::Route> HttpRoutes::routes() {
@@ -57,7 +57,11 @@ const HttpRoutes::Route* HttpRoutes::find(const HttpHeader& header) {
 }
 
 HttpRoutes::HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key)
-    : io_(io), engine_(engine), card_(std::move(card)), api_key_(std::move(api_key)) {}
+    : io_(io),
+      engine_(engine),
+      card_(std::move(card)),
+      api_key_(std::move(api_key)),
+      pool_(engine.options().max_waiting + engine.options().limits.max_batch) {}
 
 bool HttpRoutes::for_watchers(const HttpHeader& header) {
   const Route* route = find(header);
@@ -94,11 +98,20 @@ std::optional<HttpAnswer> HttpRoutes::refuse(const HttpHeader& header) const {
   return std::nullopt;
 }
 
-HttpRoutes::Reply HttpRoutes::respond(const HttpRequest& request, HttpConnection& connection) {
+HttpRoutes::Reply HttpRoutes::respond(HttpRequest& request, HttpConnection& connection) {
   Routed routed;
   routed.answer = refuse(request);
   if (!routed.answer) routed = co_await (this->*find(request)->reply)(request, connection);
+  connection.unwatch();
   co_return routed;
+}
+
+// From the beginning, so that a client that hangs up cancels all that is done for it. HTTP/1.0 is watched only once
+// generation begins, because it may shut its sending side as soon as it has sent the request.
+std::shared_ptr<Waiting> HttpRoutes::watch(const HttpRequest& request, HttpConnection& connection) {
+  auto waiting = std::make_shared<Waiting>(io_);
+  if (request.version() >= 11) connection.watch(request.version(), [waiting] { waiting->hang_up(); });
+  return waiting;
 }
 
 }  // namespace bascule::ref

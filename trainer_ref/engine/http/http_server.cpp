@@ -82,7 +82,7 @@ struct HttpServer::Impl {
     };
     bool kept = true;
     while (kept) {
-      const std::optional<HttpRequest> request = co_await connection->read(limits, judge);
+      std::optional<HttpRequest> request = co_await connection->read(limits, judge);
       if (!request) break;
       connection->set_busy(true);
       Routed routed = co_await routes.respond(*request, *connection);

@@ -1,8 +1,9 @@
 // The engine's HTTP interface: OpenAI's, with vLLM's additions (docs/guide/engine-api.md).
 //
-// Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
-// kept alive, but bounded in number, in the size of headers and bodies, and in idle time. If a client hangs up, its
-// request is cancelled.
+// Threads: sockets are served on the thread that calls run(), which waits for nothing else. Requests are read, and
+// large answers made, on two other threads (work_pool.h), which end with the server. Connections are kept alive, but
+// bounded in number, in the size of headers and bodies, and in idle time. If a client hangs up, its request is
+// cancelled.
 //
 // At the connection limit, a new connection replaces the one that has been idle longest; one with half a request is
 // also idle. If all are being answered, a few more are accepted that may only request /health, /metrics and

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/engine/http/http_routes.h>
-#include <bascule/trainer_ref/engine/http/http_waiting.h>
+#include <bascule/trainer_ref/engine/http/http_work.h>
 #include <bascule/trainer_ref/http/exposition.h>
 #include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
@@ -54,11 +54,11 @@ asio::awaitable<void> HttpRoutes::settle() {
   }
 }
 
-HttpRoutes::Reply HttpRoutes::models(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::models(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_return routed(answer(200, models_json(card_)));
 }
 
-HttpRoutes::Reply HttpRoutes::one_model(const HttpRequest& request, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::one_model(HttpRequest& request, HttpConnection& /*connection*/) {
   constexpr std::string_view kPath = "/v1/models/";
   const std::string_view target = target_of(request);
   const std::string_view id = target.substr(kPath.size(), target.find('?') - kPath.size());
@@ -67,25 +67,45 @@ HttpRoutes::Reply HttpRoutes::one_model(const HttpRequest& request, HttpConnecti
   co_return routed(answer(200, one_model_json(card_)));
 }
 
-HttpRoutes::Reply HttpRoutes::tokenize(const HttpRequest& request, HttpConnection& /*connection*/) {
-  const absl::StatusOr<TokenizeRequest> wanted = parse_tokenize(request.body(), card_);
-  if (!wanted.ok()) co_return routed(refusal(wanted.status()));
-  co_return routed(answer(200, tokenize_json(*wanted, card_)), wanted->ignored);
+HttpRoutes::Reply HttpRoutes::convert(Convert* convert, HttpRequest& request, HttpConnection& connection) {
+  const auto waiting = watch(request, connection);
+  const std::size_t bytes = request.body().size();
+  OffThread<Converted> job = [convert, body = std::move(request.body()), &card = card_](const std::stop_token& stop) {
+    return convert(body, card, stop);
+  };
+  const absl::StatusOr<Converted> converted = co_await off_thread(pool_, waiting, bytes, std::move(job));
+  Routed gone;
+  gone.goes_on = false;
+  if (waiting->hung_up) co_return gone;
+  if (!converted.ok()) co_return routed(refusal(converted.status()));
+  co_return routed(answer(200, converted->answer), converted->ignored);
 }
 
-HttpRoutes::Reply HttpRoutes::detokenize(const HttpRequest& request, HttpConnection& /*connection*/) {
-  const absl::StatusOr<DetokenizeRequest> wanted = parse_detokenize(request.body(), card_);
-  if (!wanted.ok()) co_return routed(refusal(wanted.status()));
-  co_return routed(answer(200, detokenize_json(*wanted, card_)), wanted->ignored);
+HttpRoutes::Reply HttpRoutes::tokenize(HttpRequest& request, HttpConnection& connection) {
+  return convert(
+      [](std::string_view body, const ModelCard& card, const std::stop_token& stop) -> absl::StatusOr<Converted> {
+        BASCULE_ASSIGN(const TokenizeRequest wanted, parse_tokenize(body, card, stop));
+        return Converted{tokenize_json(wanted, card), wanted.ignored};
+      },
+      request, connection);
 }
 
-HttpRoutes::Reply HttpRoutes::tokenizer_info(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::detokenize(HttpRequest& request, HttpConnection& connection) {
+  return convert(
+      [](std::string_view body, const ModelCard& card, const std::stop_token& /*stop*/) -> absl::StatusOr<Converted> {
+        BASCULE_ASSIGN(const DetokenizeRequest wanted, parse_detokenize(body, card));
+        return Converted{detokenize_json(wanted, card), wanted.ignored};
+      },
+      request, connection);
+}
+
+HttpRoutes::Reply HttpRoutes::tokenizer_info(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   if (!card_.tokenizer)
     co_return routed(refusal(404, cat("this model's text cannot be read here (", message_of(card_.no_text), ")")));
   co_return routed(answer(200, tokenizer_info_json(card_)));
 }
 
-HttpRoutes::Reply HttpRoutes::health(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::health(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_await settle();
   const EngineStats stats = engine_.stats();
   const char* state = draining_              ? "draining"
@@ -97,20 +117,20 @@ HttpRoutes::Reply HttpRoutes::health(const HttpRequest& /*request*/, HttpConnect
   co_return routed(answer(serves ? 200 : 503, health_json(stats, state, card_)));
 }
 
-HttpRoutes::Reply HttpRoutes::metrics(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::metrics(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_await settle();
   co_return routed(answer(200, metrics_text(engine_.stats(), card_), kExpositionType));
 }
 
-HttpRoutes::Reply HttpRoutes::sleep(const HttpRequest& request, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::sleep(HttpRequest& request, HttpConnection& /*connection*/) {
   return rest(true, target_of(request));
 }
 
-HttpRoutes::Reply HttpRoutes::wake_up(const HttpRequest& request, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::wake_up(HttpRequest& request, HttpConnection& /*connection*/) {
   return rest(false, target_of(request));
 }
 
-HttpRoutes::Reply HttpRoutes::is_sleeping(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+HttpRoutes::Reply HttpRoutes::is_sleeping(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_return routed(answer(200, sleeping_json(engine_.stats())));
 }
 
@@ -119,15 +139,16 @@ HttpRoutes::Reply HttpRoutes::rest(bool sleep, std::string_view target) {
   const std::string mode = query_value(target, "mode").value_or("wait");
   if (mode != "wait" && mode != "abort")
     co_return routed(refusal(400, cat("mode: expected wait (running requests finish first) or abort, found ", mode)));
-  const auto waiting = std::make_shared<WaitingFor<absl::Status>>(io_);
-  const auto done = [waiting](const absl::Status& status) { waiting->tell(waiting, status); };
+  const auto waiting = std::make_shared<Waiting>(io_);
+  const Promised<absl::Status> promised(waiting);
+  const auto done = [promised](const absl::Status& status) { promised.tell(status); };
   if (sleep) {
     engine_.sleep(mode == "abort", done);
   } else {
     engine_.wake_up(done);
   }
-  co_await wait(*waiting, [] { return false; });
-  const absl::Status& status = *waiting->answer;
+  co_await wait(*waiting, [&] { return promised.get() != nullptr; });
+  const absl::Status& status = *promised.get();
   if (!status.ok()) co_return routed(refusal(status));
   co_return routed(answer(200, sleeping_json(engine_.stats())));
 }

@@ -145,11 +145,16 @@ bool is_token(const json& value, const ModelCard& card) {
 }
 
 absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens, const ModelCard& card,
-                                                 std::string_view where) {
+                                                 std::string_view where, const EncodeLimits& limits) {
   if (!card.tokenizer)
     return invalid_argument(where, ": this model's text cannot be read here (", card.no_text.message(),
                             "); send token ids to /v1/completions, as in \"prompt\": [1, 2, 3]");
-  absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens);
+  absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens, limits);
+  if (absl::IsOutOfRange(tokens.status()))
+    return invalid_argument(where, ": the text of ", text.size(), " bytes ", tokens.status().message(),
+                            ": expected at most ", limits.most_tokens, " (--max-model-len)");
+  // Not 429: the same text would fail again.
+  if (absl::IsResourceExhausted(tokens.status())) return invalid_argument(where, ": ", tokens.status().message());
   if (!tokens.ok()) return annotate(tokens.status(), where);
   for (const std::int64_t id : *tokens)
     if (id >= card.vocab_size)
