@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/http/http_connection.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,7 @@ constexpr std::chrono::seconds kLingers{10};
 constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
 // Bytes that came and are not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
 constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
+constexpr std::size_t kFirstBytes = 4096;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 bool holds_its_body(const HttpHeader& header) {
@@ -99,6 +101,8 @@ HttpConnection::HttpConnection(tcp::socket socket, std::string server)
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;
+  answered_ = answered_ || !busy;
+  arriving_ = arriving_ && busy;
   idle_since_ = std::chrono::steady_clock::now();
 }
 
@@ -107,8 +111,16 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
   parser.body_limit(limits.max_body_bytes);
   parser.header_limit(limits.max_header_bytes);
   stream_.expires_after(on_clock(limits.idle_timeout));
+  error_code error;
+  arriving_ = buffer_.size() > 0;
+  if (!arriving_) buffer_.commit(co_await read_some(stream_, buffer_.prepare(kFirstBytes), error));
+  arriving_ = buffer_.size() > 0;
   // Fails if the header announces a body that is too long.
-  error_code error = co_await read_message(stream_, buffer_, parser, ReadTo::kHeader);
+  if (!error) error = co_await read_message(stream_, buffer_, parser, ReadTo::kHeader);
+  if (gives_way_) {
+    co_await refuse(*std::exchange(gives_way_, std::nullopt));
+    co_return std::nullopt;
+  }
   head_ = is_head(parser.get(), buffer_.data());
   if (!error) {
     const auto target = parser.get().target();
@@ -123,6 +135,10 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
     if (held) error = co_await write_all(stream_, kContinue);
   }
   if (!error && !parser.is_done()) error = co_await read_message(stream_, buffer_, parser, ReadTo::kEnd);
+  if (gives_way_) {
+    co_await refuse(*std::exchange(gives_way_, std::nullopt));
+    co_return std::nullopt;
+  }
   if (error) {
     std::optional<HttpAnswer> refused = answer_to_unreadable(error, limits);
     if (refused) co_await refuse(*std::move(refused));
@@ -230,6 +246,11 @@ void HttpConnection::finish() {
 
 void HttpConnection::close() { stream_.close(); }
 
+void HttpConnection::give_way(HttpAnswer why) {
+  gives_way_ = std::move(why);
+  stream_.cancel();
+}
+
 void close_longest_idle(std::set<HttpConnection*>& connections) {
   HttpConnection* longest = nullptr;
   for (HttpConnection* each : connections)
@@ -237,6 +258,22 @@ void close_longest_idle(std::set<HttpConnection*>& connections) {
   if (longest == nullptr) return;
   connections.erase(longest);
   longest->close();
+}
+
+void turn_away(tcp::socket& socket, const std::string& server, HttpAnswer why) {
+  why.version(11);
+  why.keep_alive(false);
+  why.set(http::field::server, server);
+  why.prepare_payload();
+  const std::string text = head_of(why) + why.body();
+  error_code error;
+  socket.non_blocking(true, error);
+  socket.send(asio::buffer(text), 0, error);
+  socket.shutdown(tcp::socket::shutdown_send, error);
+  // Unread bytes would reset the connection, and the client might lose the answer.
+  std::array<char, 4096> discarded{};
+  for (std::size_t read = 1; !error && read > 0;) read = socket.receive(asio::buffer(discarded), 0, error);
+  socket.close(error);
 }
 
 }  // namespace bascule::ref
