@@ -293,6 +293,8 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--model", model, "--listen", "127.0.0.1:0", "--sync", "smh:///tmp/x"}, "shm"},
       {{"--model", model, "--sync", "cuda-ipc:///tmp/x"}, "--sync=cuda-ipc:///tmp/x: "},
       {{"--model", model, "--drain-seconds", "inf"}, "give a value from 0 to 86400"},
+      {{"--model", model, "--allowed-origins", "example.com"}, "--allowed-origins=example.com: expected * or origins"},
+      {{"--model", model, "--served-model-name", "a,,b"}, "--served-model-name=: give names of 1 to 255 bytes"},
       {{"--model", model, "--max-connections", "-1"}, "--max-connections=-1: give 0 or more"},
       {{"--model", model, "--drain-seconds", "nan"}, "give a value from 0 to 86400"},
       {{"--model", model, "--listen", "127.0.0.1:-1"}, "expected HOST:PORT"},
@@ -307,6 +309,18 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
   Program help = run({"-h"});
   EXPECT_EQ(help.wait(kPatience), 0);
   EXPECT_THAT(help.output(), HasSubstr("--max-model-len=INTEGER"));
+}
+
+TEST_F(EngineHttp, IsNamedAsAskedAndByItsFolder) {
+  const Program engine =
+      serve({"--served-model-name", "org/tiny,gpt-4", "--allowed-origins", R"(["https://a.example"])"});
+  for (const std::string& name : {std::string("org/tiny"), std::string("gpt-4"), checkpoint().string()})
+    EXPECT_EQ(complete(Json{{"model", name}, {"prompt", {1}}}.dump()).status, 200) << name;
+  EXPECT_EQ(complete(R"({"model": "qwen3", "prompt": [1]})").status, 404);
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][1]["id"], "gpt-4");
+  RawConnection page(url_);
+  page.send("GET /v1/models HTTP/1.1\r\nOrigin: https://a.example\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(page.read_to_end(), HasSubstr("Access-Control-Allow-Origin: https://a.example"));
 }
 
 TEST_F(EngineHttp, ServesAsManyConnectionsAsTheLimitOfFilesHasRoomFor) {

@@ -55,6 +55,10 @@ std::string path_and_query(std::string_view target) {
 
 // The refusal of a body in a coding that is not decoded here: Beast reads "gzip, chunked" as the chunks alone.
 std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
+  const auto coding = header[http::field::content_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "identity"))
+    return refusal(415, cat("Content-Encoding: expected none, found ", std::string_view(coding.data(), coding.size()),
+                            "; send the body as it is"));
   const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
   for (auto field = begin; field != end; ++field)
     if (std::next(begin) != end || !beast::iequals(field->value(), "chunked"))
@@ -66,7 +70,7 @@ std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 // An answer's status line and header as they are sent.
-std::string head_of(const HttpAnswer& answer) {
+std::string written(const HttpAnswer& answer) {
   std::string head = cat("HTTP/1.1 ", answer.result_int(), " ", view(answer.reason()), "\r\n");
   for (const auto& field : answer.base()) head += cat(view(field.name_string()), ": ", view(field.value()), "\r\n");
   return head + "\r\n";
@@ -122,6 +126,9 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
     co_return std::nullopt;
   }
   head_ = is_head(parser.get(), buffer_.data());
+  version_ = parser.get().version();
+  added_ = {};
+  if (add_fields_) add_fields_(parser.get(), added_);
   if (!error) {
     const auto target = parser.get().target();
     parser.get().target(path_and_query({target.data(), target.size()}));
@@ -149,12 +156,19 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
   co_return parser.release();
 }
 
-asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) {
+std::string HttpConnection::head_of(HttpAnswer& answer, bool keep_alive) const {
   answer.version(11);
   answer.keep_alive(keep_alive);
+  // A client of version 10 reads to the end of the connection unless it is told that there is none.
+  if (keep_alive && version_ < 11) answer.set(http::field::connection, "keep-alive");
   answer.set(http::field::server, server_);
+  for (const auto& field : added_.base()) answer.insert(field.name(), field.name_string(), field.value());
+  return written(answer);
+}
+
+asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) {
   answer.prepare_payload();
-  std::string text = head_of(answer);
+  std::string text = head_of(answer, keep_alive);
   if (!head_) text += answer.body();
   const bool sent = co_await send(text);
   co_return (sent && keep_alive);
@@ -164,11 +178,8 @@ asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer answer, unsigned v
   chunked_ = version >= 11;
   kept_ = keep_alive && chunked_;
   if (watch_ != nullptr) watch_->streams = true;
-  answer.version(11);
-  answer.keep_alive(kept_);
-  answer.set(http::field::server, server_);
   answer.chunked(chunked_);
-  const std::string head = head_of(answer);
+  const std::string head = head_of(answer, kept_);
   co_return co_await send(head);
 }
 
@@ -183,10 +194,14 @@ asio::awaitable<bool> HttpConnection::end_stream() {
   co_return (sent && kept_);
 }
 
-// Whether it was written in time.
+// Whether the client read on in time until it was written.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes) {
-  stream_.expires_after(kWriteTimeout);
-  const error_code error = co_await write_all(stream_, bytes);
+  error_code error;
+  while (!error && !bytes.empty()) {
+    stream_.expires_after(kWriteTimeout);
+    const asio::const_buffer rest(bytes.data(), bytes.size());
+    bytes.remove_prefix(co_await stream_.async_write_some(rest, with_error(error)));
+  }
   co_return !error;
 }
 
@@ -265,7 +280,7 @@ void turn_away(tcp::socket& socket, const std::string& server, HttpAnswer why) {
   why.keep_alive(false);
   why.set(http::field::server, server);
   why.prepare_payload();
-  const std::string text = head_of(why) + why.body();
+  const std::string text = written(why) + why.body();
   error_code error;
   socket.non_blocking(true, error);
   socket.send(asio::buffer(text), 0, error);

@@ -41,6 +41,10 @@ class HttpConnection {
   // `server` is the program's name in its answers. No program that this one starts inherits the socket.
   HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
+  // Adds the fields that all answers to a request have, whatever they answer.
+  using AddFields = std::function<void(const HttpHeader& request, HttpAnswer& answer)>;
+  void add_to_answers(AddFields add) { add_fields_ = std::move(add); }
+
   // Returns the next request, whole; its target begins with the path, even if the client wrote a whole URL. Returns
   // nullopt if the connection is over; the client was told the reason if possible.
   Awaitable<std::optional<HttpRequest>> read(const HttpLimits& limits, const Judge& judge);
@@ -78,12 +82,16 @@ class HttpConnection {
 
  private:
   struct Watch;
+  std::string head_of(HttpAnswer& answer, bool keep_alive) const;
   static void on_readable(const std::shared_ptr<Watch>& watch);
   Awaitable<bool> send(std::string_view bytes);
   Awaitable<void> refuse(HttpAnswer answer);
   Awaitable<void> linger();
 
   const std::string server_;
+  AddFields add_fields_;
+  HttpAnswer added_;       // what add_fields_ adds for the request
+  unsigned version_ = 11;  // of the request
   std::optional<HttpAnswer> gives_way_;
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
@@ -97,7 +105,7 @@ class HttpConnection {
 // Makes room for a newcomer: closes and removes the one of `connections` that has been idle longest, if any is.
 void close_longest_idle(std::set<HttpConnection*>& connections);
 
-// Answers a client that gets no connection of its own, as far as that takes no time, and hangs up.
+// Answers a client that is not served, as far as that takes no time, and hangs up.
 void turn_away(boost::asio::ip::tcp::socket& socket, const std::string& server, HttpAnswer why);
 
 }  // namespace bascule::ref

@@ -81,7 +81,7 @@ asio::awaitable<HttpAcceptor::Accepted> HttpAcceptor::accept(tcp::socket& socket
   reserve_.reset();
   accept_now();
   if (!error)
-    turn_away(socket, server_, refusal(503, "this process may open no more files (ulimit -n); try again later"));
+    turn_away(socket, server_, refusal(503, "this process is out of file descriptors (ulimit -n); try again later"));
   reserve_ = open_reserve();
   co_return error ? Accepted::kNo : Accepted::kTurnedAway;
 }

@@ -17,6 +17,7 @@
 
 #include <bascule/trainer_ref/engine/http/api.h>
 #include <bascule/trainer_ref/engine/http/http_waiting.h>
+#include <bascule/trainer_ref/engine/http/origins.h>
 #include <bascule/trainer_ref/engine/http/work_pool.h>
 #include <bascule/trainer_ref/engine/schedule/engine.h>
 #include <bascule/trainer_ref/http/http_connection.h>
@@ -34,17 +35,18 @@ class HttpRoutes {
  public:
   // With an empty `api_key`, anybody may send requests. As many requests may wait to be read as sequences may run
   // and wait to run.
-  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key);
+  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key, AllowedOrigins origins);
 
   void drain() { draining_ = true; }  // work is refused afterwards, and /health says so
   bool draining() const { return draining_; }
 
   // Whether the request comes from monitoring, which is answered even if the server is full.
   static bool for_watchers(const HttpHeader& header);
-  // The refusal for a client without the key.
+  const AllowedOrigins& origins() const { return origins_; }
+  // The refusal for a page that may not use the engine, or a client without the key.
   std::optional<HttpAnswer> deny(const HttpHeader& header) const;
-  // The refusal that the header alone determines: no such path, another method, no key, shutting down.
-  std::optional<HttpAnswer> refuse(const HttpHeader& header) const;
+  // The answer that the header alone determines: no such path, another method, no key, shutting down, OPTIONS.
+  std::optional<HttpAnswer> answer_header(const HttpHeader& header) const;
 
   using Reply = boost::asio::awaitable<Routed>;
   Reply respond(HttpRequest& request, HttpConnection& connection);
@@ -67,6 +69,8 @@ class HttpRoutes {
   Reply tokenize(HttpRequest& request, HttpConnection& connection);
   Reply detokenize(HttpRequest& request, HttpConnection& connection);
   Reply tokenizer_info(HttpRequest& request, HttpConnection& connection);
+  Reply root(HttpRequest& request, HttpConnection& connection);
+  Reply version(HttpRequest& request, HttpConnection& connection);
   Reply models(HttpRequest& request, HttpConnection& connection);
   Reply one_model(HttpRequest& request, HttpConnection& connection);
   Reply health(HttpRequest& request, HttpConnection& connection);
@@ -83,6 +87,7 @@ class HttpRoutes {
   Engine& engine_;
   const ModelCard card_;
   const std::string api_key_;
+  const AllowedOrigins origins_;
   std::mt19937_64 seeds_{std::random_device{}()};
   bool draining_ = false;
   WorkPool pool_;  // last: its threads use the rest

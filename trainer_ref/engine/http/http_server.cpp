@@ -34,7 +34,10 @@ constexpr std::chrono::seconds kLastWords{2};  // time after the drain to write 
 
 struct HttpServer::Impl {
   Impl(HttpServerOptions given, Engine& engine, ModelCard card)
-      : options(std::move(given)), engine(engine), routes(io, engine, std::move(card), options.api_key) {}
+      : options(std::move(given)),
+        engine(engine),
+        routes(io, engine, std::move(card), options.api_key,
+               AllowedOrigins(options.allowed_origins, !options.api_key.empty())) {}
 
   const HttpServerOptions options;
   const HttpLimits limits{.max_body_bytes = options.max_body_bytes,
@@ -72,6 +75,8 @@ struct HttpServer::Impl {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     auto connection = std::make_unique<HttpConnection>(std::move(socket), kServer);
+    connection->add_to_answers(
+        [this](const HttpHeader& request, HttpAnswer& answer) { routes.origins().permit(request, answer); });
     connections.add(*connection, place);
     asio::co_spawn(io, serve(std::move(connection)), asio::detached);
   }
@@ -83,7 +88,7 @@ struct HttpServer::Impl {
       if (is_spare && !routes.for_watchers(header)) return connections.full();
       std::optional<HttpAnswer> denied = routes.deny(header);
       if (denied) return denied;
-      return held ? routes.refuse(header) : std::nullopt;
+      return held ? routes.answer_header(header) : std::nullopt;
     };
     bool kept = true;
     while (kept) {

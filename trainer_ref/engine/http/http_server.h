@@ -31,7 +31,8 @@ struct HttpServerOptions {
   std::uint32_t max_header_bytes = 16 << 10;
   absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, including the pause before it
   absl::Duration drain = absl::Seconds(30);
-  std::string api_key = {};  // that clients must send; empty: none
+  std::string api_key = {};                       // that clients must send; empty: none
+  std::vector<std::string> allowed_origins = {};  // of pages; empty: as origins.h says
   std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
 };
 

@@ -1,4 +1,5 @@
 // The routes that generate nothing: models and tokens, and the engine's state.
+#include <charconv>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -24,6 +25,22 @@ std::string_view target_of(const HttpHeader& header) { return {header.target().d
 Routed routed(HttpAnswer answer, const std::vector<std::string>& ignored = {}) {
   if (!ignored.empty()) answer.set(kIgnoredFields, header_list(ignored));
   return {.answer = std::move(answer)};
+}
+
+// A part of a path, in which clients may write any byte as %XX: openai writes a name's slash so.
+std::string without_percents(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      plain += static_cast<char>(byte);
+      i += 2;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
 }
 
 // The value of `name` in a target's query.
@@ -54,6 +71,14 @@ asio::awaitable<void> HttpRoutes::settle() {
   }
 }
 
+HttpRoutes::Reply HttpRoutes::root(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  co_return routed(answer(200, "bascule-engine serves OpenAI's interface below /v1, as /v1/models\n", "text/plain"));
+}
+
+HttpRoutes::Reply HttpRoutes::version(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  co_return routed(answer(200, version_json()));
+}
+
 HttpRoutes::Reply HttpRoutes::models(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_return routed(answer(200, models_json(card_)));
 }
@@ -61,10 +86,10 @@ HttpRoutes::Reply HttpRoutes::models(HttpRequest& /*request*/, HttpConnection& /
 HttpRoutes::Reply HttpRoutes::one_model(HttpRequest& request, HttpConnection& /*connection*/) {
   constexpr std::string_view kPath = "/v1/models/";
   const std::string_view target = target_of(request);
-  const std::string_view id = target.substr(kPath.size(), target.find('?') - kPath.size());
-  if (id != card_.id)
-    co_return routed(refusal(404, cat("model ", id, " is not served here; this engine serves \"", card_.id, "\"")));
-  co_return routed(answer(200, one_model_json(card_)));
+  std::string id = without_percents(target.substr(kPath.size(), target.find('?') - kPath.size()));
+  if (!answers_to(card_, id) && id.ends_with('/')) id.pop_back();
+  if (!answers_to(card_, id)) co_return routed(refusal(not_served(card_, cat("\"", id, "\""))));
+  co_return routed(answer(200, one_model_json(card_, id.empty() ? card_.id : id)));
 }
 
 HttpRoutes::Reply HttpRoutes::convert(Convert* convert, HttpRequest& request, HttpConnection& connection) {

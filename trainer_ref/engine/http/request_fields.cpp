@@ -134,9 +134,9 @@ absl::StatusOr<json> parse_object(std::string_view text) {
 }
 
 absl::Status check_model(Fields& fields, const ModelCard& card) {
-  if (const json* model = fields.find("model"); model != nullptr && *model != card.id)
-    return absl::NotFoundError(
-        cat("model ", shown(*model), " is not served here; this engine serves \"", card.id, "\""));
+  const json* model = fields.find("model");
+  if (model != nullptr && (!model->is_string() || !answers_to(card, model->get_ref<const std::string&>())))
+    return not_served(card, shown(*model));
   return fields.status;
 }
 

@@ -266,7 +266,7 @@ TEST_F(HttpServerTest, WithoutDescriptorsClientsAreToldSo) {
   };
   const std::string refused = ask(late);
   EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
-  EXPECT_THAT(refused, HasSubstr("may open no more files"));
+  EXPECT_THAT(refused, HasSubstr("out of file descriptors"));
   EXPECT_THAT(refused, HasSubstr("Connection: close\r\n"));
   EXPECT_THAT(ask(later), StartsWith("HTTP/1.1 200 OK")) << "a connection between requests made room";
   ::setrlimit(RLIMIT_NOFILE, &before);
