@@ -293,6 +293,9 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--model", model, "--listen", "127.0.0.1:0", "--sync", "smh:///tmp/x"}, "shm"},
       {{"--model", model, "--sync", "cuda-ipc:///tmp/x"}, "--sync=cuda-ipc:///tmp/x: "},
       {{"--model", model, "--drain-seconds", "inf"}, "give a value from 0 to 86400"},
+      {{"--model", model, "--allowed-origins", "example.com"}, "--allowed-origins=example.com: expected * or origins"},
+      {{"--model", model, "--served-model-name", "a,,b"}, "--served-model-name=: give names of 1 to 255 bytes"},
+      {{"--model", model, "--max-connections", "-1"}, "--max-connections=-1: give 0 or more"},
       {{"--model", model, "--drain-seconds", "nan"}, "give a value from 0 to 86400"},
       {{"--model", model, "--listen", "127.0.0.1:-1"}, "expected HOST:PORT"},
   };
@@ -306,6 +309,42 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
   Program help = run({"-h"});
   EXPECT_EQ(help.wait(kPatience), 0);
   EXPECT_THAT(help.output(), HasSubstr("--max-model-len=INTEGER"));
+}
+
+TEST_F(EngineHttp, IsNamedAsAskedAndByItsFolder) {
+  const Program engine =
+      serve({"--served-model-name", "org/tiny,gpt-4", "--allowed-origins", R"(["https://a.example"])"});
+  for (const std::string& name : {std::string("org/tiny"), std::string("gpt-4"), checkpoint().string()})
+    EXPECT_EQ(complete(Json{{"model", name}, {"prompt", {1}}}.dump()).status, 200) << name;
+  EXPECT_EQ(complete(R"({"model": "qwen3", "prompt": [1]})").status, 404);
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][1]["id"], "gpt-4");
+  RawConnection page(url_);
+  page.send("GET /v1/models HTTP/1.1\r\nOrigin: https://a.example\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(page.read_to_end(), HasSubstr("Access-Control-Allow-Origin: https://a.example"));
+}
+
+TEST_F(EngineHttp, ServesAsManyConnectionsAsTheLimitOfFilesHasRoomFor) {
+  const auto limited = [&](const std::string& files, const std::string& flags) {
+    return Program({"/bin/bash", "-c",
+                    "ulimit -Sn 300 && ulimit -Hn " + files + " && exec " + BASCULE_ENGINE + " --model " +
+                        checkpoint().string() + " --listen 127.0.0.1:0 --threads 1 --cache-bytes 8MiB " + flags},
+                   folder_ / "limited.log");
+  };
+  const auto serves = [](Program& engine) {
+    return eventually([&] { return engine.output().find("listening on") != std::string::npos; }, kPatience);
+  };
+  Program raised = limited("8192", "");
+  EXPECT_TRUE(serves(raised)) << raised.output();
+  EXPECT_THAT(raised.output(), ::testing::Not(HasSubstr("connections at once")));
+  Program fewer = limited("1024", "");
+  EXPECT_TRUE(serves(fewer)) << fewer.output();
+  EXPECT_THAT(fewer.output(), HasSubstr("serves 666 connections at once, because this process may open 1024 files"));
+  Program asked = limited("1024", "--max-connections 666");
+  EXPECT_TRUE(serves(asked)) << asked.output();
+  Program refused = limited("1024", "--max-connections 700");
+  EXPECT_EQ(refused.wait(kPatience), 2);
+  EXPECT_THAT(refused.output(), HasSubstr("--max-connections=700: this process may open 1024 files (ulimit -Hn), and "
+                                          "needs 343 besides those; raise that limit, or give at most 666"));
 }
 
 TEST_F(EngineHttp, SaysThatItsAddressIsTaken) {

@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder_for(const std::string& g
 ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenizer>& tokenizer) {
   const std::filesystem::path& folder = settings.folder;
   ModelCard card;
-  card.id = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  name_model(card, folder, settings.served_names);
   card.vocab_size = settings.config.vocab_size;
   card.eos_token_ids = settings.config.eos_token_ids;
   card.max_model_len = settings.max_model_len;

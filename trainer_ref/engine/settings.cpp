@@ -12,8 +12,10 @@
 #include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/api_key.h>
+#include <bascule/trainer_ref/engine/http/origins.h>
 #include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/program/torch_device.h>
+#include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/program/byte_size.h>
@@ -29,6 +31,14 @@ ABSL_FLAG(
     "checkpoint's own weights, as version 0.");
 ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
+ABSL_FLAG(std::vector<std::string>, served_model_name, {},
+          "Names by which requests may call the model; answers use the first. Without it: the folder's name, or "
+          "ORG/NAME of a "
+          "folder of Hugging Face's cache. Requests may always name the folder as given to --model.");
+ABSL_FLAG(std::vector<std::string>, allowed_origins, {},
+          "Origins of web pages that may use the engine, as https://chat.example.com, or *. Without it: all if clients "
+          "need a "
+          "key, else only pages of this machine, as http://localhost:3000.");
 ABSL_FLAG(std::string, device, "cpu",
           "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
           "GPU if this build and this machine have one, else the CPU (stderr says which). Weights that come over "
@@ -47,6 +57,10 @@ ABSL_FLAG(
     "The most tokens of one sequence, prompt and completion, 2 or more; 0: what the model allows and the cache can "
     "hold.");
 ABSL_FLAG(int, max_waiting, 4096, "Sequences that may wait to run; further requests are answered 429.");
+ABSL_FLAG(int, max_connections, 0,
+          "Connections that are served at once; more are answered 503, with a few exceptions for /health and /metrics. "
+          "0: 4096, "
+          "or fewer if the limit of open files (ulimit -n) has no room for them.");
 ABSL_FLAG(int, max_choices, 1024, "The most completions in one request: prompts times n.");
 ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
           "Memory of the key/value cache; 0: 256MiB, or 4GiB on a GPU. POST /sleep releases it, until /wake_up.");
@@ -83,6 +97,16 @@ bool is_printable(const std::string& name) {
   return is_utf8(name) && std::none_of(name.begin(), name.end(), absl::ascii_iscntrl);
 }
 
+// A name stands in URLs and in answers.
+absl::Status check_served_names(const std::vector<std::string>& names) {
+  FlagChecks checks;
+  for (const std::string& name : names)
+    checks.that(!name.empty() && name.size() <= kMostNameBytes && is_printable(name), "served-model-name",
+                absl::CHexEscape(name.substr(0, kMostNameBytes)), "give names of 1 to ", kMostNameBytes,
+                " bytes of UTF-8, as --served-model-name=Qwen/Qwen3-0.6B,qwen");
+  return checks.status();
+}
+
 absl::Status check_flags() {
   const std::string on_update = absl::GetFlag(FLAGS_on_update), graphs = absl::GetFlag(FLAGS_graphs),
                     worker = absl::GetFlag(FLAGS_worker);
@@ -107,10 +131,12 @@ absl::Status check_flags() {
           "a prompt and a completion are two tokens or more; give 2 or more, as --max-model-len=256, or 0 for what the "
           "model allows and the cache can hold")
       .at_least("max-waiting", absl::GetFlag(FLAGS_max_waiting), 0)
+      .at_least("max-connections", absl::GetFlag(FLAGS_max_connections), 0)
       .at_least("max-choices", absl::GetFlag(FLAGS_max_choices), 1)
       .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
       .between("drain-seconds", absl::GetFlag(FLAGS_drain_seconds), 0.0, 86400.0);
-  return checks.status();
+  BASCULE_TRY(checks.status());
+  return check_served_names(absl::GetFlag(FLAGS_served_model_name));
 }
 
 OnUpdate on_update() {
@@ -187,12 +213,34 @@ EngineOptions engine_options(const CacheSize& cache) {
   return options;
 }
 
+// As many connections as --max-connections says, or as this process may have descriptors for.
+absl::StatusOr<Connections::Limits> connection_limits() {
+  constexpr std::size_t kOtherFiles = 256;  // weights, threads, the sender's memory
+  const std::size_t files = share_of_descriptors(std::numeric_limits<std::size_t>::max(), 1);
+  const auto asked = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_connections));
+  Connections::Limits limits;
+  if (asked > 0) limits.most = asked;
+  limits.spare = std::clamp<std::size_t>(limits.most / 8, 16, limits.spare);
+  if (limits.most + limits.spare + kOtherFiles <= files) return limits;
+  const std::size_t room = files > 2 * kOtherFiles ? (files - kOtherFiles) * 8 / 9 - 16 : 0;
+  if (asked > 0 || room == 0)
+    return invalid_argument("--max-connections=", asked, ": this process may open ", files,
+                            " files (ulimit -Hn), and needs ", kOtherFiles + limits.spare,
+                            " besides those; raise that limit", room > 0 ? cat(", or give at most ", room) : "");
+  limits.most = room;
+  limits.spare = std::clamp<std::size_t>(room / 8, 16, limits.spare);
+  say(cat("serves ", room, " connections at once, because this process may open ", files, " files (ulimit -Hn)"));
+  return limits;
+}
+
 absl::StatusOr<HttpServerOptions> server_options() {
   HttpServerOptions options;
   BASCULE_ASSIGN(const HttpAddress address, parse_http_address("listen", absl::GetFlag(FLAGS_listen)));
   BASCULE_ASSIGN(options.api_key, find_api_key(absl::GetFlag(FLAGS_api_key), absl::GetFlag(FLAGS_api_key_file)));
+  BASCULE_ASSIGN(options.allowed_origins, parse_origins(absl::GetFlag(FLAGS_allowed_origins)));
   options.host = address.host;
   options.port = address.port;
+  BASCULE_ASSIGN(options.connections, connection_limits());
   options.max_body_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_max_body_bytes).bytes);
   options.stop_signals = stop_signals();
   options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
@@ -227,6 +275,7 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   BASCULE_ASSIGN(settings.device, open_device(settings.sync));
   settings.folder = absl::GetFlag(FLAGS_model);
   settings.worker = absl::GetFlag(FLAGS_worker);
+  settings.served_names = absl::GetFlag(FLAGS_served_model_name);
   settings.graphs = absl::GetFlag(FLAGS_graphs);
   settings.threads = threads();
   settings.max_choices = absl::GetFlag(FLAGS_max_choices);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/engine/http/http_server.h>
@@ -19,6 +20,7 @@ struct EngineSettings {
   ModelConfig config;
   std::string sync;  // empty: the checkpoint's own weights are served
   std::string worker;
+  std::vector<std::string> served_names;  // of the model; empty: by its folder
   c10::Device device = c10::kCPU;
   DType dtype = DType::kF32;
   std::string graphs;  // auto, on or off

@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/http/http_connection.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,7 @@ constexpr std::chrono::seconds kLingers{10};
 constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
 // Bytes that came and are not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
 constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
+constexpr std::size_t kFirstBytes = 4096;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 bool holds_its_body(const HttpHeader& header) {
@@ -53,6 +55,10 @@ std::string path_and_query(std::string_view target) {
 
 // The refusal of a body in a coding that is not decoded here: Beast reads "gzip, chunked" as the chunks alone.
 std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
+  const auto coding = header[http::field::content_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "identity"))
+    return refusal(415, cat("Content-Encoding: expected none, found ", std::string_view(coding.data(), coding.size()),
+                            "; send the body as it is"));
   const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
   for (auto field = begin; field != end; ++field)
     if (std::next(begin) != end || !beast::iequals(field->value(), "chunked"))
@@ -64,7 +70,7 @@ std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 // An answer's status line and header as they are sent.
-std::string head_of(const HttpAnswer& answer) {
+std::string written(const HttpAnswer& answer) {
   std::string head = cat("HTTP/1.1 ", answer.result_int(), " ", view(answer.reason()), "\r\n");
   for (const auto& field : answer.base()) head += cat(view(field.name_string()), ": ", view(field.value()), "\r\n");
   return head + "\r\n";
@@ -99,6 +105,8 @@ HttpConnection::HttpConnection(tcp::socket socket, std::string server)
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;
+  answered_ = answered_ || !busy;
+  arriving_ = arriving_ && busy;
   idle_since_ = std::chrono::steady_clock::now();
 }
 
@@ -107,9 +115,20 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
   parser.body_limit(limits.max_body_bytes);
   parser.header_limit(limits.max_header_bytes);
   stream_.expires_after(on_clock(limits.idle_timeout));
+  error_code error;
+  arriving_ = buffer_.size() > 0;
+  if (!arriving_) buffer_.commit(co_await read_some(stream_, buffer_.prepare(kFirstBytes), error));
+  arriving_ = buffer_.size() > 0;
   // Fails if the header announces a body that is too long.
-  error_code error = co_await read_message(stream_, buffer_, parser, ReadTo::kHeader);
+  if (!error) error = co_await read_message(stream_, buffer_, parser, ReadTo::kHeader);
+  if (gives_way_) {
+    co_await refuse(*std::exchange(gives_way_, std::nullopt));
+    co_return std::nullopt;
+  }
   head_ = is_head(parser.get(), buffer_.data());
+  version_ = parser.get().version();
+  added_ = {};
+  if (add_fields_) add_fields_(parser.get(), added_);
   if (!error) {
     const auto target = parser.get().target();
     parser.get().target(path_and_query({target.data(), target.size()}));
@@ -123,6 +142,10 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
     if (held) error = co_await write_all(stream_, kContinue);
   }
   if (!error && !parser.is_done()) error = co_await read_message(stream_, buffer_, parser, ReadTo::kEnd);
+  if (gives_way_) {
+    co_await refuse(*std::exchange(gives_way_, std::nullopt));
+    co_return std::nullopt;
+  }
   if (error) {
     std::optional<HttpAnswer> refused = answer_to_unreadable(error, limits);
     if (refused) co_await refuse(*std::move(refused));
@@ -133,12 +156,19 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
   co_return parser.release();
 }
 
-asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) {
+std::string HttpConnection::head_of(HttpAnswer& answer, bool keep_alive) const {
   answer.version(11);
   answer.keep_alive(keep_alive);
+  // A client of version 10 reads to the end of the connection unless it is told that there is none.
+  if (keep_alive && version_ < 11) answer.set(http::field::connection, "keep-alive");
   answer.set(http::field::server, server_);
+  for (const auto& field : added_.base()) answer.insert(field.name(), field.name_string(), field.value());
+  return written(answer);
+}
+
+asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) {
   answer.prepare_payload();
-  std::string text = head_of(answer);
+  std::string text = head_of(answer, keep_alive);
   if (!head_) text += answer.body();
   const bool sent = co_await send(text);
   co_return (sent && keep_alive);
@@ -148,11 +178,8 @@ asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer answer, unsigned v
   chunked_ = version >= 11;
   kept_ = keep_alive && chunked_;
   if (watch_ != nullptr) watch_->streams = true;
-  answer.version(11);
-  answer.keep_alive(kept_);
-  answer.set(http::field::server, server_);
   answer.chunked(chunked_);
-  const std::string head = head_of(answer);
+  const std::string head = head_of(answer, kept_);
   co_return co_await send(head);
 }
 
@@ -167,10 +194,14 @@ asio::awaitable<bool> HttpConnection::end_stream() {
   co_return (sent && kept_);
 }
 
-// Whether it was written in time.
+// Whether the client read on in time until it was written.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes) {
-  stream_.expires_after(kWriteTimeout);
-  const error_code error = co_await write_all(stream_, bytes);
+  error_code error;
+  while (!error && !bytes.empty()) {
+    stream_.expires_after(kWriteTimeout);
+    const asio::const_buffer rest(bytes.data(), bytes.size());
+    bytes.remove_prefix(co_await stream_.async_write_some(rest, with_error(error)));
+  }
   co_return !error;
 }
 
@@ -230,6 +261,11 @@ void HttpConnection::finish() {
 
 void HttpConnection::close() { stream_.close(); }
 
+void HttpConnection::give_way(HttpAnswer why) {
+  gives_way_ = std::move(why);
+  stream_.cancel();
+}
+
 void close_longest_idle(std::set<HttpConnection*>& connections) {
   HttpConnection* longest = nullptr;
   for (HttpConnection* each : connections)
@@ -237,6 +273,22 @@ void close_longest_idle(std::set<HttpConnection*>& connections) {
   if (longest == nullptr) return;
   connections.erase(longest);
   longest->close();
+}
+
+void turn_away(tcp::socket& socket, const std::string& server, HttpAnswer why) {
+  why.version(11);
+  why.keep_alive(false);
+  why.set(http::field::server, server);
+  why.prepare_payload();
+  const std::string text = written(why) + why.body();
+  error_code error;
+  socket.non_blocking(true, error);
+  socket.send(asio::buffer(text), 0, error);
+  socket.shutdown(tcp::socket::shutdown_send, error);
+  // Unread bytes would reset the connection, and the client might lose the answer.
+  std::array<char, 4096> discarded{};
+  for (std::size_t read = 1; !error && read > 0;) read = socket.receive(asio::buffer(discarded), 0, error);
+  socket.close(error);
 }
 
 }  // namespace bascule::ref

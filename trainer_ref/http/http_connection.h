@@ -41,9 +41,15 @@ class HttpConnection {
   // `server` is the program's name in its answers. No program that this one starts inherits the socket.
   HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
+  // Adds the fields that all answers to a request have, whatever they answer.
+  using AddFields = std::function<void(const HttpHeader& request, HttpAnswer& answer)>;
+  void add_to_answers(AddFields add) { add_fields_ = std::move(add); }
+
   // Returns the next request, whole; its target begins with the path, even if the client wrote a whole URL. Returns
   // nullopt if the connection is over; the client was told the reason if possible.
   Awaitable<std::optional<HttpRequest>> read(const HttpLimits& limits, const Judge& judge);
+  // Ends read() in progress with this answer, whatever has come of the request.
+  void give_way(HttpAnswer why);
   // Returns whether the connection stays open: the answer was written, and `keep_alive` is true. An answer to HEAD is
   // sent without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
@@ -58,6 +64,8 @@ class HttpConnection {
   // True between reading a request and the end of its answer. If it is not busy, it may be closed at any time.
   bool busy() const { return busy_; }
   void set_busy(bool busy);
+  // Whether a request was answered and nothing of another one has come. Clients expect that such a connection ends.
+  bool between_requests() const { return !busy_ && answered_ && !arriving_; }
   // The time when it was made, when its last request came, or when it stopped being busy, whichever was last.
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
 
@@ -74,22 +82,30 @@ class HttpConnection {
 
  private:
   struct Watch;
+  std::string head_of(HttpAnswer& answer, bool keep_alive) const;
   static void on_readable(const std::shared_ptr<Watch>& watch);
   Awaitable<bool> send(std::string_view bytes);
   Awaitable<void> refuse(HttpAnswer answer);
   Awaitable<void> linger();
 
   const std::string server_;
+  AddFields add_fields_;
+  HttpAnswer added_;       // what add_fields_ adds for the request
+  unsigned version_ = 11;  // of the request
+  std::optional<HttpAnswer> gives_way_;
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
   std::shared_ptr<Watch> watch_;         // null if not watched
   bool head_ = false;                    // the last request read was HEAD
   bool chunked_ = false, kept_ = false;  // of the stream
-  bool busy_ = false;
+  bool busy_ = false, answered_ = false, arriving_ = false;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
 };
 
 // Makes room for a newcomer: closes and removes the one of `connections` that has been idle longest, if any is.
 void close_longest_idle(std::set<HttpConnection*>& connections);
+
+// Answers a client that is not served, as far as that takes no time, and hangs up.
+void turn_away(boost::asio::ip::tcp::socket& socket, const std::string& server, HttpAnswer why);
 
 }  // namespace bascule::ref

@@ -1,7 +1,13 @@
 #include <bascule/trainer_ref/http/http_listener.h>
 
-#include <charconv>
+#include <fcntl.h>
 
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include <bascule/trainer_ref/http/http_connection.h>
+#include <bascule/trainer_ref/http/http_message.h>
 #include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/wire/unshared_socket.h>
@@ -16,6 +22,8 @@ using boost::system::error_code;
 std::string_view remedy_of(const error_code& error) {
   return error == asio::error::address_in_use ? "; give another port, or 0 to let the system choose one" : "";
 }
+
+UniqueFd open_reserve() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
 
@@ -50,20 +58,44 @@ absl::StatusOr<tcp::acceptor> listen_at(asio::io_context& io, std::string_view f
   return acceptor;
 }
 
-asio::awaitable<void> accept_at(tcp::acceptor& acceptor, tcp::socket& socket, error_code& error) {
+HttpAcceptor::HttpAcceptor(tcp::acceptor acceptor, std::string server)
+    : acceptor_(std::move(acceptor)), server_(std::move(server)), reserve_(open_reserve()) {}
+
+asio::awaitable<HttpAcceptor::Accepted> HttpAcceptor::accept(tcp::socket& socket) {
+  error_code error;
+  const auto accept_now = [&] {
+    const tcp::endpoint bound = acceptor_.local_endpoint(error);
+    if (!error) accept_unshared(acceptor_, bound.protocol(), socket, error);
+  };
   do {
-    co_await acceptor.async_wait(tcp::acceptor::wait_read, with_error(error));
-    if (error) co_return;
-    const tcp::endpoint bound = acceptor.local_endpoint(error);
-    if (!error) accept_unshared(acceptor, bound.protocol(), socket, error);
+    co_await acceptor_.async_wait(tcp::acceptor::wait_read, with_error(error));
+    if (error) co_return Accepted::kNo;
+    accept_now();
   } while (error == asio::error::would_block || error == asio::error::connection_aborted);
+  if (!error) co_return Accepted::kYes;
+  const bool out_of_descriptors = error.value() == EMFILE || error.value() == ENFILE;
+  if (!out_of_descriptors || !reserve_) {
+    if (!reserve_) reserve_ = open_reserve();
+    co_return Accepted::kNo;
+  }
+  reserve_.reset();
+  accept_now();
+  if (!error)
+    turn_away(socket, server_, refusal(503, "this process is out of file descriptors (ulimit -n); try again later"));
+  reserve_ = open_reserve();
+  co_return error ? Accepted::kNo : Accepted::kTurnedAway;
 }
 
-std::string url_of(const tcp::acceptor& acceptor) {
+std::string HttpAcceptor::url() const {
   error_code error;
-  const tcp::endpoint bound = acceptor.local_endpoint(error);
+  const tcp::endpoint bound = acceptor_.local_endpoint(error);
   const std::string host = bound.address().to_string();
   return cat("http://", bound.address().is_v6() ? cat("[", host, "]") : host, ":", bound.port());
+}
+
+void HttpAcceptor::close() {
+  error_code ignored;
+  acceptor_.close(ignored);
 }
 
 }  // namespace bascule::ref

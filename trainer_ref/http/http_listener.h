@@ -10,6 +10,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "absl/status/statusor.h"
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::ref {
 
@@ -26,11 +27,31 @@ absl::StatusOr<HttpAddress> parse_http_address(std::string_view flag, std::strin
 absl::StatusOr<boost::asio::ip::tcp::acceptor> listen_at(boost::asio::io_context& io, std::string_view flag,
                                                          const HttpAddress& address);
 
-// Accepts the next connection into `socket`, which no program that this one starts inherits either.
-boost::asio::awaitable<void> accept_at(boost::asio::ip::tcp::acceptor& acceptor, boost::asio::ip::tcp::socket& socket,
-                                       boost::system::error_code& error);
+// Accepts connections. Keeps a descriptor in reserve: when the process has no other left, it serves to answer 503, so
+// that clients learn why they are not served.
+//
+// Threads: the acceptor's executor.
+class HttpAcceptor {
+ public:
+  // `server` is the program's name in answers.
+  HttpAcceptor(boost::asio::ip::tcp::acceptor acceptor, std::string server);
 
-// "http://127.0.0.1:8000", with the port that was chosen.
-std::string url_of(const boost::asio::ip::tcp::acceptor& acceptor);
+  enum class Accepted {
+    kYes,
+    kTurnedAway,  // the process is out of descriptors, and the client was told
+    kNo,          // try again later, unless the acceptor was closed
+  };
+  // Accepts the next connection into `socket`, which no program that this one starts inherits.
+  boost::asio::awaitable<Accepted> accept(boost::asio::ip::tcp::socket& socket);
+
+  std::string url() const;  // "http://127.0.0.1:8000", with the port that was chosen
+  bool is_open() const { return acceptor_.is_open(); }
+  void close();
+
+ private:
+  boost::asio::ip::tcp::acceptor acceptor_;
+  const std::string server_;
+  UniqueFd reserve_;
+};
 
 }  // namespace bascule::ref

@@ -44,20 +44,21 @@ struct PageServer::Impl {
   const HttpLimits limits;
   std::string url;
   asio::io_context io{1};
-  std::optional<tcp::acceptor> acceptor;
+  std::optional<HttpAcceptor> acceptor;
   std::set<HttpConnection*> connections;  // none is ever busy: one that reads no answer may also have to give way
   std::jthread thread;                    // ends, and is joined, before what it uses goes
 
   asio::awaitable<void> accept_loop() {
     while (true) {
-      error_code error;
       tcp::socket socket(io);
-      co_await accept_at(*acceptor, socket, error);
-      if (error || connections.size() >= kMostConnections) close_longest_idle(connections);
-      if (error) {  // out of descriptors, most likely
+      const HttpAcceptor::Accepted accepted = co_await acceptor->accept(socket);
+      const bool is_new = accepted == HttpAcceptor::Accepted::kYes;
+      if (!is_new || connections.size() >= kMostConnections) close_longest_idle(connections);
+      if (accepted == HttpAcceptor::Accepted::kNo) {
+        error_code error;
         asio::steady_timer pause(io, std::chrono::milliseconds(100));
         co_await pause.async_wait(with_error(error));
-      } else {
+      } else if (is_new) {
         auto connection = std::make_unique<HttpConnection>(std::move(socket), program);
         connections.insert(connection.get());
         asio::co_spawn(io, serve(std::move(connection)), asio::detached);
@@ -98,8 +99,8 @@ absl::StatusOr<std::unique_ptr<PageServer>> PageServer::listen(std::string_view 
   auto impl = std::make_unique<Impl>(std::move(program), std::move(pages), idle_timeout);
   absl::StatusOr<tcp::acceptor> acceptor = listen_at(impl->io, flag, parsed);
   if (!acceptor.ok()) return acceptor.status();
-  impl->acceptor.emplace(*std::move(acceptor));
-  impl->url = url_of(*impl->acceptor);
+  impl->acceptor.emplace(*std::move(acceptor), impl->program);
+  impl->url = impl->acceptor->url();
   asio::co_spawn(impl->io, impl->accept_loop(), asio::detached);
   impl->thread = std::jthread([&io = impl->io] { io.run(); });
   return std::unique_ptr<PageServer>(new PageServer(std::move(impl)));

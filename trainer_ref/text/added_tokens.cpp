@@ -140,6 +140,16 @@ std::int64_t AddedTokens::ids() const {
   return largest + 1;
 }
 
+std::optional<std::size_t> AddedTokens::longest_normalized() const {
+  std::size_t longest = 0;
+  for (const AddedToken& token : tokens_) {
+    if (!token.is_normalized) continue;
+    if (token.strips_left || token.strips_right) return std::nullopt;
+    longest = std::max(longest, token.sought.size());
+  }
+  return longest;
+}
+
 void AddedTokens::describe(std::string& out) const {
   std::vector<const AddedToken*> sorted;
   for (const AddedToken& token : tokens_) sorted.push_back(&token);

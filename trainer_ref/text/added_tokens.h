@@ -61,6 +61,9 @@ class AddedTokens {
   const AddedToken* find(std::int64_t id) const;           // null: no such token
   const AddedToken* find(std::string_view content) const;  // null: no such token
   std::int64_t ids() const;                                // one more than the largest id
+  // The bytes of the longest token that is found after a text is normalized; 0 if there is none. None if such a token
+  // takes the space around it, however much that is.
+  std::optional<std::size_t> longest_normalized() const;
 
   void describe(std::string& out) const;
 

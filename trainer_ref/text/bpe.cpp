@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/text/byte_level.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/unicode.h>
 #include <bascule/transport/status.h>
@@ -93,7 +94,8 @@ absl::Status Bpe::add_symbols(std::string_view word, std::vector<std::int32_t>& 
   return absl::OkStatus();
 }
 
-absl::Status Bpe::encode(std::string_view word, std::vector<std::int64_t>& token_ids) const {
+absl::Status Bpe::encode(std::string_view word, std::vector<std::int64_t>& token_ids,
+                         const std::stop_token& stop) const {
   if (const std::optional<std::int32_t> id = vocabulary_.id_of(word); id && whole_[static_cast<std::size_t>(*id)]) {
     token_ids.push_back(*id);
     return absl::OkStatus();
@@ -101,9 +103,26 @@ absl::Status Bpe::encode(std::string_view word, std::vector<std::int64_t>& token
   std::vector<std::int32_t> symbols;
   symbols.reserve(word.size());
   BASCULE_TRY(add_symbols(word, symbols));
-  merges_.apply(symbols);
+  merges_.apply(symbols, stop);
   token_ids.insert(token_ids.end(), symbols.begin(), symbols.end());
   return absl::OkStatus();
+}
+
+std::optional<std::size_t> Bpe::longest_token(bool is_byte_level) const {
+  const auto has = [](const std::optional<std::int32_t>& id) { return id.has_value(); };
+  const bool falls_back = byte_fallback_ && std::all_of(bytes_.begin(), bytes_.end(), has);
+  bool has_all_bytes = is_byte_level;
+  for (std::size_t character = 0; character < kDirect; ++character)
+    has_all_bytes = has_all_bytes && (direct_.at(character) >= 0 || !byte_of(static_cast<char32_t>(character)));
+  if (!falls_back && !has_all_bytes && (!unknown_ || fuse_unknown_)) return std::nullopt;
+  constexpr std::size_t kCharacter = 4;  // which may be unknown
+  std::size_t longest = kCharacter;
+  for (std::int64_t id = 0; id < vocabulary_.ids(); ++id) {
+    const std::string* text = vocabulary_.text_of(id);
+    if (text == nullptr) continue;
+    longest = std::max(longest, is_byte_level ? bytes_of_token(*text).size() : text->size());
+  }
+  return longest;
 }
 
 void Bpe::describe(std::string& out) const {

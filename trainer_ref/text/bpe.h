@@ -26,15 +26,15 @@ class Merges {
   // `list` holds pairs, ["a", "b"] or "a b". Returns INVALID_ARGUMENT if a pair, or its result, is no token.
   static absl::StatusOr<Merges> read(const nlohmann::json& list, const Vocabulary& vocabulary);
 
-  // Merges `symbols` until no pair can be merged.
-  void apply(std::vector<std::int32_t>& symbols) const;
+  // Merges `symbols` until no pair can be merged, or `stop` was requested.
+  void apply(std::vector<std::int32_t>& symbols, const std::stop_token& stop = {}) const;
 
   void describe(std::string& out) const;
 
  private:
   Merge find(std::int32_t left, std::int32_t right) const;
   std::size_t apply_short(std::int32_t* symbols, std::size_t count) const;  // the count that is left
-  std::size_t apply_long(std::int32_t* symbols, std::size_t count) const;
+  std::size_t apply_long(std::int32_t* symbols, std::size_t count, const std::stop_token& stop) const;
 
   absl::flat_hash_map<std::uint64_t, Merge> merges_;  // by both ids
 };
@@ -43,7 +43,9 @@ class Bpe : public TokenModel {
  public:
   static absl::StatusOr<std::unique_ptr<Bpe>> read(const nlohmann::json& model, const Vocabulary& vocabulary);
 
-  absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids) const override;
+  absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids,
+                      const std::stop_token& stop) const override;
+  std::optional<std::size_t> longest_token(bool is_byte_level) const override;
   void describe(std::string& out) const override;
 
  private:

@@ -62,10 +62,10 @@ Merge Merges::find(std::int32_t left, std::int32_t right) const {
   return found == merges_.end() ? Merge{} : found->second;
 }
 
-void Merges::apply(std::vector<std::int32_t>& symbols) const {
+void Merges::apply(std::vector<std::int32_t>& symbols, const std::stop_token& stop) const {
   if (symbols.size() < 2) return;
   symbols.resize(symbols.size() <= kShort ? apply_short(symbols.data(), symbols.size())
-                                          : apply_long(symbols.data(), symbols.size()));
+                                          : apply_long(symbols.data(), symbols.size(), stop));
 }
 
 std::size_t Merges::apply_short(std::int32_t* symbols, std::size_t count) const {
@@ -89,7 +89,7 @@ std::size_t Merges::apply_short(std::int32_t* symbols, std::size_t count) const 
   return count;
 }
 
-std::size_t Merges::apply_long(std::int32_t* symbols, std::size_t count) const {
+std::size_t Merges::apply_long(std::int32_t* symbols, std::size_t count, const std::stop_token& stop) const {
   // Symbols stay in place; the right one of a merged pair becomes kGone, and is skipped.
   constexpr std::int32_t kGone = -1;
   std::vector<std::uint32_t> next(count), previous(count);
@@ -111,7 +111,9 @@ std::size_t Merges::apply_long(std::int32_t* symbols, std::size_t count) const {
     }
   }
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(first));
-  while (!queue.empty()) {
+  constexpr std::size_t kBetweenLooks = 4096;  // at `stop`
+  for (std::size_t merged = 1; !queue.empty(); ++merged) {
+    if (merged % kBetweenLooks == 0 && stop.stop_requested()) break;
     const Candidate top = queue.top();
     queue.pop();
     const std::uint32_t right = next[top.at];

@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/text/normalizer.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -104,6 +105,26 @@ absl::Status Normalizer::apply(const ByteLevel&, Section& section) {
   append_byte_level(text, section.text);
   section.text = std::move(text);
   return absl::OkStatus();
+}
+
+std::optional<std::size_t> Normalizer::most_shrinkage() const {
+  // Unicode 14's largest is 4, of a mathematical digit in NFKC; NFC's is 3.5, of an iota with two accents.
+  constexpr std::size_t kOfNormalForms = 4;
+  std::size_t shrinks = 1;
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<NormalForm>(step)) shrinks *= kOfNormalForms;
+    if (std::holds_alternative<Strip>(step)) return std::nullopt;
+    const auto* replace = std::get_if<Replace>(&step);
+    if (replace != nullptr && (replace->pattern.single_character().empty() ||
+                               replace->content.size() < replace->pattern.single_character().size()))
+      return std::nullopt;
+  }
+  return shrinks;
+}
+
+bool Normalizer::writes_bytes() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& step) { return std::holds_alternative<ByteLevel>(step); });
 }
 
 void Normalizer::describe(std::string& out) const {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,6 +21,10 @@ class Normalizer {
   static absl::StatusOr<Normalizer> read(const nlohmann::json& part);
 
   absl::Status apply(Section& section) const;
+
+  // How many bytes of a text become at least one byte. None if there is no bound.
+  std::optional<std::size_t> most_shrinkage() const;
+  bool writes_bytes() const;  // as byte_level.h's characters
 
   void describe(std::string& out) const;
 

@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/text/pre_tokenizer.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -161,6 +162,18 @@ absl::Status PreTokenizer::apply(const Bytes&, PreTokens& pre_tokens) {
   rewrite(pre_tokens,
           [&](std::string& out, const PreToken& pre_token) { append_byte_level(out, pre_tokens.of(pre_token)); });
   return absl::OkStatus();
+}
+
+bool PreTokenizer::removes_text() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    const auto* split = std::get_if<Split>(&step);
+    return split != nullptr && split->behavior == SplitBehavior::kRemoved;
+  });
+}
+
+bool PreTokenizer::writes_bytes() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& step) { return std::holds_alternative<Bytes>(step); });
 }
 
 void PreTokenizer::describe(std::string& out) const {

@@ -20,6 +20,9 @@ class PreTokenizer {
 
   absl::Status apply(PreTokens& pre_tokens) const;
 
+  bool removes_text() const;
+  bool writes_bytes() const;  // as byte_level.h's characters
+
   void describe(std::string& out) const;
 
  private:

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +24,14 @@ class TokenModel {
   TokenModel& operator=(const TokenModel&) = delete;
   virtual ~TokenModel() = default;
 
-  // Appends the ids of `word`, which is not empty. INVALID_ARGUMENT names what the vocabulary lacks.
-  virtual absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids) const = 0;
+  // Appends the ids of `word`, which is not empty. INVALID_ARGUMENT names what the vocabulary lacks. Once `stop` was
+  // requested, it may append anything.
+  virtual absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids,
+                              const std::stop_token& stop) const = 0;
+
+  // The most bytes of a word that become one token. None if there is no bound, because text that the vocabulary lacks
+  // is left out, or becomes one token. `is_byte_level`: words have byte_level.h's characters, which count as a byte.
+  virtual std::optional<std::size_t> longest_token(bool is_byte_level) const = 0;
 
   // Appends everything besides the vocabulary.
   virtual void describe(std::string& out) const = 0;

@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,12 @@ namespace bascule::ref {
 struct TokenizerParts;
 class TextStream;
 
+// When encode() gives up.
+struct EncodeLimits {
+  std::size_t most_tokens = std::numeric_limits<std::size_t>::max();  // special tokens that it adds do not count
+  std::stop_token stop;
+};
+
 // Immutable and cheap to copy; any thread may call it. Only read() blocks.
 class Tokenizer {
  public:
@@ -33,8 +41,11 @@ class Tokenizer {
 
   // Finds special tokens in `text`, as Hugging Face does. `add_special_tokens` adds the post_processor's tokens, such
   // as one that begins every text. Returns INVALID_ARGUMENT if `text` is not UTF-8 or the vocabulary lacks a token for
-  // a part of it (the error names the part), and RESOURCE_EXHAUSTED if a regular expression gave up.
-  absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens = false) const;
+  // a part of it (the error names the part), and RESOURCE_EXHAUSTED if a regular expression gave up. Returns
+  // OUT_OF_RANGE once it is certain that the text has more than limits.most_tokens. Usually that is before any work,
+  // because no token holds more bytes than the longest one. Returns CANCELLED soon after limits.stop was requested.
+  absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens = false,
+                                                   const EncodeLimits& limits = {}) const;
 
   // Leaves out unknown ids, and special tokens unless requested.
   std::string decode(std::span<const std::int64_t> token_ids, bool with_special_tokens = false) const;

@@ -1,5 +1,7 @@
 #include <bascule/trainer_ref/text/tokenizer_file.h>
 
+#include <algorithm>
+
 #include <bascule/kernels/digest.h>
 #include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/part.h>
@@ -45,6 +47,15 @@ std::string fingerprint_of(const TokenizerParts& parts) {
   return to_hex(digest.finish(text.size()));
 }
 
+std::optional<std::size_t> most_bytes_per_token(const TokenizerParts& parts) {
+  const bool is_byte_level = parts.normalizer.writes_bytes() || parts.pre_tokenizer.writes_bytes();
+  const std::optional<std::size_t> shrinks = parts.normalizer.most_shrinkage(),
+                                   longest = parts.model->longest_token(is_byte_level),
+                                   added = parts.added.longest_normalized();
+  if (!shrinks || !longest || !added || parts.pre_tokenizer.removes_text()) return std::nullopt;
+  return *shrinks * std::max({*longest, *added, std::size_t{1}});
+}
+
 absl::Status read_parts(const Json& file, TokenizerParts& parts) {
   const auto part = [&](const char* key) { return file.value(key, Json()); };
   for (const char* key : {"truncation", "padding"}) {
@@ -57,6 +68,7 @@ absl::Status read_parts(const Json& file, TokenizerParts& parts) {
   BASCULE_TRY(read_model(file, parts));
   BASCULE_ASSIGN(parts.added, AddedTokens::read(part("added_tokens"), parts.vocabulary, parts.normalizer));
   parts.fingerprint = fingerprint_of(parts);
+  parts.most_bytes_per_token = most_bytes_per_token(parts);
   return absl::OkStatus();
 }
 

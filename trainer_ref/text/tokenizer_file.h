@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -25,6 +26,9 @@ struct TokenizerParts {
   AddedTokens added;
   std::unique_ptr<TokenModel> model;  // refers to `vocabulary`
   std::string fingerprint;
+  // The most bytes of a text, outside of added tokens that are found before it is normalized, that become one token.
+  // None if there is no bound: a normalizer may remove text, or all that the vocabulary lacks becomes one token.
+  std::optional<std::size_t> most_bytes_per_token;
 };
 
 // Errors are as in Tokenizer::read().

@@ -39,6 +39,11 @@ void expect_agreement(const Tokenizer& tokenizer, const Json& item) {
     EXPECT_EQ(Json(*alone), item["ids"]);
     EXPECT_EQ(Json(*all), item.value("all_ids", item["ids"]));
     token_ids = *all;
+    EXPECT_EQ(tokenizer.encode(text, true, {.most_tokens = alone->size(), .stop = {}}).value_or(Ids()), *all);
+    if (!alone->empty()) {
+      EXPECT_EQ(tokenizer.encode(text, true, {.most_tokens = alone->size() - 1, .stop = {}}).status().code(),
+                absl::StatusCode::kOutOfRange);
+    }
   }
   EXPECT_EQ(tokenizer.decode(token_ids), item["decoded"]);
   EXPECT_EQ(tokenizer.decode(token_ids, /*with_special_tokens=*/true), item.value("special", item["decoded"]));

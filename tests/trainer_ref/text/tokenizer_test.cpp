@@ -26,6 +26,55 @@ TEST(Tokenizer, ReadsTheDemo) {
   EXPECT_EQ(tokenizer->decode(Ids{1, 2, 10, 3, 11, 13}), "12+3=");
 }
 
+TEST(Tokenizer, ATextOfTooManyBytesIsRefusedBeforeItIsEncoded) {
+  const std::string text(1'000'000, 'a');
+  // One word, and by its bytes at least 25,000 tokens: far fewer than it has.
+  Json file = bpe({"a", "ab", "<unk>", std::string(40, 'a')}, {});
+  file["model"]["unk_token"] = "<unk>";
+  const auto tokenizer = read(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  expect_error(tokenizer->encode(text, false, {.most_tokens = 100, .stop = {}}).status(), absl::StatusCode::kOutOfRange,
+               "at least 25000 tokens");
+  expect_error(tokenizer->encode(text, false, {.most_tokens = 25'000, .stop = {}}).status(),
+               absl::StatusCode::kOutOfRange, "at least 1000000 tokens");
+}
+
+TEST(Tokenizer, TextThatBecomesNoTokenOrOneCountsAsSuch) {
+  const EncodeLimits few{.most_tokens = 3, .stop = {}};
+  const std::string unknown(1000, 'x'), spaces(1000, ' ');
+  EXPECT_THAT(*read(bpe({"a"}, {}))->encode("a" + unknown, false, few), ElementsAre(0));
+  Json fused = bpe({"a", "<unk>"}, {});
+  fused["model"]["unk_token"] = "<unk>";
+  fused["model"]["fuse_unk"] = true;
+  EXPECT_THAT(*read(fused)->encode("a" + unknown, false, few), ElementsAre(0, 1));
+  Json removing = bpe({"a"}, {});
+  removing["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  EXPECT_THAT(*read(removing)->encode("a" + spaces + "a", false, few), ElementsAre(0, 0));
+  Json stripping = bpe({"a", "<unk>"}, {});
+  stripping["model"]["unk_token"] = "<unk>";
+  stripping["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  EXPECT_THAT(*read(stripping)->encode(spaces + "a", false, few), ElementsAre(0));
+  Json shortening = bpe({"a", "<unk>"}, {});
+  shortening["model"]["unk_token"] = "<unk>";
+  shortening["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", ""}};
+  EXPECT_THAT(*read(shortening)->encode("a" + unknown, false, few), ElementsAre(0));
+  for (const bool is_normalized : {false, true}) {
+    Json taking = bpe({"a", "<unk>"}, {});
+    taking["model"]["unk_token"] = "<unk>";
+    taking["added_tokens"] = {{{"id", 2}, {"content", "!"}, {"lstrip", true}, {"normalized", is_normalized}}};
+    EXPECT_THAT(*read(taking)->encode("a" + spaces + "!", false, few), ElementsAre(0, 2)) << is_normalized;
+  }
+}
+
+TEST(Tokenizer, EncodingStopsWhenAsked) {
+  std::stop_source stop;
+  stop.request_stop();
+  const auto tokenizer = Tokenizer::read(fixture("qwen2"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  expect_error(tokenizer->encode("one text", false, {.stop = stop.get_token()}).status(), absl::StatusCode::kCancelled,
+               "stopped");
+}
+
 TEST(Tokenizer, LeavesOutIdsThatAreNoText) {
   const auto tokenizer = Tokenizer::read(fixture("characters"));
   ASSERT_TRUE(tokenizer.ok());

@@ -16,7 +16,8 @@ namespace bascule::ref {
 std::string dumped(const nlohmann::json& value);
 
 std::string models_json(const ModelCard& card);
-std::string one_model_json(const ModelCard& card);
+std::string one_model_json(const ModelCard& card, std::string_view id);
+std::string version_json();  // {"version": "0.1.0"}, as in vLLM
 
 // In vLLM's form: {"count", "max_model_len", "tokens", "token_strs"}, and {"prompt"}.
 std::string tokenize_json(const TokenizeRequest& request, const ModelCard& card);

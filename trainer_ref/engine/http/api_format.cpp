@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/engine/http/api.h>
 #include <bascule/trainer_ref/http/exposition.h>
+#include <bascule/transport/library_version.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -14,8 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-json model_json(const ModelCard& card) {
-  return {{"id", card.id},
+json model_json(const ModelCard& card, std::string_view id) {
+  return {{"id", id},
           {"object", "model"},
           {"created", card.created},
           {"owned_by", "bascule"},
@@ -32,10 +34,16 @@ json model_json(const ModelCard& card) {
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 std::string models_json(const ModelCard& card) {
-  return dumped({{"object", "list"}, {"data", json::array({model_json(card)})}});
+  json models = json::array({model_json(card, card.id)});
+  for (const std::string& id : card.other_ids) models.push_back(model_json(card, id));
+  return dumped({{"object", "list"}, {"data", std::move(models)}});
 }
 
-std::string one_model_json(const ModelCard& card) { return dumped(model_json(card)); }
+std::string one_model_json(const ModelCard& card, std::string_view id) { return dumped(model_json(card, id)); }
+
+std::string version_json() {
+  return dumped({{"version", cat(BASCULE_VERSION_MAJOR, ".", BASCULE_VERSION_MINOR, ".", BASCULE_VERSION_PATCH)}});
+}
 
 std::string tokenize_json(const TokenizeRequest& request, const ModelCard& card) {
   json texts;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,17 +43,21 @@ struct ApiRequest {
   std::vector<std::string> ignored;  // names of unknown fields
 };
 
-// Both encode the texts, in time proportional to their length. `seed` is used if the request has none. INVALID_ARGUMENT
-// names the wrong field, what was found there and what is expected. Returns NOT_FOUND for another model's name.
-absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
-absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed);
+// Both encode the texts, which may take seconds. `seed` is used if the request has none. INVALID_ARGUMENT names the
+// wrong field, what was found there and what is expected. Returns NOT_FOUND for another model's name, and CANCELLED
+// soon after `stop` was requested.
+absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed,
+                                            const std::stop_token& stop = {});
+absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed,
+                                      const std::stop_token& stop = {});
 
 struct TokenizeRequest {
   std::vector<std::int64_t> tokens;
   bool with_texts = false;
   std::vector<std::string> ignored;
 };
-absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view json, const ModelCard& card);
+absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view json, const ModelCard& card,
+                                               const std::stop_token& stop = {});
 
 struct DetokenizeRequest {
   std::vector<std::int64_t> tokens;

@@ -6,14 +6,12 @@
 
 #include <bascule/trainer_ref/engine/http/answer.h>
 #include <bascule/trainer_ref/engine/http/http_routes.h>
-#include <bascule/trainer_ref/engine/http/http_waiting.h>
+#include <bascule/trainer_ref/engine/http/http_work.h>
 #include <bascule/trainer_ref/engine/http/token_feed.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
-
-using Waiting = WaitingFor<Completion>;
 
 constexpr std::size_t kMostTokensAtOnce = 256;  // of a stream: what is written with one call
 constexpr const char* kEventStream = "text/event-stream; charset=utf-8";
@@ -22,65 +20,87 @@ void name_ignored(const std::vector<std::string>& ignored, HttpAnswer& answer) {
   if (!ignored.empty()) answer.set(kIgnoredFields, header_list(ignored));
 }
 
+// About how many bytes of JSON an answer has for each token.
+std::size_t bytes_per_token(const std::optional<std::int64_t>& logprobs) {
+  return 8 + (logprobs ? 64 * static_cast<std::size_t>(1 + *logprobs) : 0);
+}
+
+// The same of the prompts in all of its choices, or in one event of a stream, which may begin several choices.
+std::size_t prompt_bytes(const ApiRequest& request) {
+  std::size_t tokens = 0;
+  for (const std::vector<std::int64_t>& prompt : request.answer.prompts) tokens += prompt.size();
+  return tokens * static_cast<std::size_t>(request.completion.n) * bytes_per_token(request.completion.prompt_logprobs);
+}
+
+std::size_t tokens_of(const Completion& completion) {
+  std::size_t tokens = 0;
+  for (const auto& sequence : completion.choices) tokens += sequence->generated();
+  return tokens;
+}
+
 }  // namespace
 
-HttpRoutes::Reply HttpRoutes::complete(const HttpRequest& request, HttpConnection& connection) {
+HttpRoutes::Reply HttpRoutes::complete(HttpRequest& request, HttpConnection& connection) {
   return generate(&parse_completion, request, connection);
 }
 
-HttpRoutes::Reply HttpRoutes::chat(const HttpRequest& request, HttpConnection& connection) {
+HttpRoutes::Reply HttpRoutes::chat(HttpRequest& request, HttpConnection& connection) {
   return generate(&parse_chat, request, connection);
 }
 
-HttpRoutes::Reply HttpRoutes::generate(Parse* parse, const HttpRequest& request, HttpConnection& connection) {
+HttpRoutes::Reply HttpRoutes::generate(Parse* parse, HttpRequest& request, HttpConnection& connection) {
   Routed routed;
-  absl::StatusOr<ApiRequest> wanted = parse(request.body(), card_, seeds_());
+  const auto waiting = watch(request, connection);
+  const std::size_t body_bytes = request.body().size();
+  OffThread<ApiRequest> read = [parse, body = std::move(request.body()), &card = card_,
+                                seed = seeds_()](const std::stop_token& stop) { return parse(body, card, seed, stop); };
+  absl::StatusOr<ApiRequest> wanted = co_await off_thread(pool_, waiting, body_bytes, std::move(read));
   if (!wanted.ok()) {
-    routed.answer = refusal(wanted.status());
+    routed.goes_on = !waiting->hung_up;
+    if (routed.goes_on) routed.answer = refusal(wanted.status());
     co_return routed;
   }
   co_await settle();
   const bool streams = wanted->answer.stream;
   const std::size_t choices = wanted->completion.choices();
-  const auto waiting = std::make_shared<Waiting>(io_);
-  // Weak: the completion holds the feed, and would hold itself.
-  const auto feed = std::make_shared<TokenFeed>([weak = std::weak_ptr(waiting)] {
-    if (const std::shared_ptr<Waiting> alive = weak.lock()) Waiting::wake(alive);
-  });
+  const std::size_t bytes_of_prompts = prompt_bytes(*wanted), bytes_each = bytes_per_token(wanted->answer.logprobs);
+  const auto feed = std::make_shared<TokenFeed>([waiting] { Waiting::wake(waiting); });
   if (streams) wanted->completion.sink = feed;
-  const absl::StatusOr<RequestId> id = engine_.submit(std::move(wanted->completion), [waiting](Completion completion) {
-    Waiting::tell(waiting, std::move(completion));
-  });
+  const Promised<Completion> completed(waiting);
+  const absl::StatusOr<RequestId> id = engine_.submit(
+      std::move(wanted->completion), [completed](Completion completion) { completed.tell(std::move(completion)); });
   if (!id.ok()) {
     routed.answer = refusal(id.status());
     co_return routed;
   }
-  Answer written(*id, std::move(wanted->answer), choices, card_);
+  // Shared with the threads that write large answers.
+  const auto written = std::make_shared<Answer>(*id, std::move(wanted->answer), choices, card_);
   HttpAnswer head = answer(200, "");
   name_ignored(wanted->ignored, head);
 
-  connection.watch(request.version(), [waiting] {
-    waiting->hung_up = true;
-    waiting->changed.cancel();
-  });
+  if (request.version() < 11) connection.watch(request.version(), [waiting] { waiting->hang_up(); });
   bool begun = false, lost = false;
   // A request that fails before its first token is refused like any other.
   while (streams && !lost) {
-    co_await wait(*waiting, [&feed] { return !feed->empty(); });
+    co_await wait(*waiting, [&] { return completed.get() != nullptr || !feed->empty(); });
     lost = waiting->hung_up;
-    if (lost || (waiting->answer && !waiting->answer->status.ok() && !begun)) break;
+    if (lost || (completed.get() != nullptr && !completed.get()->status.ok() && !begun)) break;
     // Tokens are taken before the end is checked: the end comes after the last token.
-    const bool ended = waiting->answer.has_value();
-    const std::vector<NewToken> tokens = feed->take(kMostTokensAtOnce);
+    const bool ended = completed.get() != nullptr;
+    std::vector<NewToken> tokens = feed->take(kMostTokensAtOnce);
     const bool last = ended && feed->empty();
-    std::string events = written.events(tokens);
-    if (last) {
-      const Completion& completion = *waiting->answer;
-      events +=
-          completion.status.ok()
-              ? written.last_events(completion)
-              : cat(event(error_json(http_status_of(completion.status), message_of(completion.status))), event(kDone));
-    }
+    const std::size_t bytes = bytes_of_prompts + tokens.size() * bytes_each;
+    std::function<std::string()> make = [written, completed, last, tokens = std::move(tokens)] {
+      std::string made = written->events(tokens);
+      if (!last) return made;
+      const Completion& completion = *completed.get();
+      if (completion.status.ok()) return made + written->last_events(completion);
+      return cat(made, event(error_json(http_status_of(completion.status), message_of(completion.status))),
+                 event(kDone));
+    };
+    std::string events = co_await make_text(pool_, waiting, bytes, std::move(make));
+    lost = waiting->hung_up;
+    if (lost) break;
     if (!begun) {
       begun = true;
       head.set(boost::beast::http::field::content_type, kEventStream);
@@ -90,25 +110,28 @@ HttpRoutes::Reply HttpRoutes::generate(Parse* parse, const HttpRequest& request,
     if (!lost && !events.empty()) lost = !co_await connection.write_stream(std::move(events));
     if (last && !lost) lost = !co_await connection.end_stream();
     if (last) {
-      connection.unwatch();
       routed.goes_on = !lost;
       co_return routed;
     }
   }
-  if (!lost) co_await wait(*waiting, [] { return false; });
-  connection.unwatch();
-  if (lost || !waiting->answer) {
+  const auto is_complete = [&] { return completed.get() != nullptr; };
+  if (!lost) co_await wait(*waiting, is_complete);
+  if (lost || !is_complete()) {
     engine_.cancel(*id);
     routed.goes_on = false;
     co_return routed;
   }
-  const Completion& completion = *waiting->answer;
-  if (completion.status.ok()) {
-    head.body() = written.whole(completion);
-    routed.answer = std::move(head);
-  } else {
+  const Completion& completion = *completed.get();
+  if (!completion.status.ok()) {
     routed.answer = refusal(completion.status);
+    co_return routed;
   }
+  const std::size_t bytes = bytes_of_prompts + tokens_of(completion) * bytes_each;
+  std::function<std::string()> make = [written, completed] { return written->whole(*completed.get()); };
+  std::string whole = co_await make_text(pool_, waiting, bytes, std::move(make));
+  head.body() = std::move(whole);
+  routed.goes_on = !waiting->hung_up;
+  if (routed.goes_on) routed.answer = std::move(head);
   co_return routed;
 }
 

@@ -20,6 +20,11 @@ std::string_view path_of(const HttpHeader& header) {
   return path;
 }
 
+bool has_no_body(const HttpHeader& header) {
+  const auto length = header[http::field::content_length];
+  return header[http::field::transfer_encoding].empty() && (length.empty() || length == "0");
+}
+
 }  // namespace
 
 struct HttpRoutes::Route {
@@ -27,12 +32,12 @@ struct HttpRoutes::Route {
   http::verb verb;
   bool for_watchers;  // answered even if the server is full
   bool open;          // without the key
-  Reply (HttpRoutes::*reply)(const HttpRequest& request, HttpConnection& connection);
+  Reply (HttpRoutes::*reply)(HttpRequest& request, HttpConnection& connection);
 };
 
 std::span<const HttpRoutes::Route> HttpRoutes::routes() {
   using http::verb;
-  static constexpr std::array<Route, 12> kRoutes{{
+  static constexpr std::array<Route, 15> kRoutes{{
       {"/v1/completions", verb::post, false, false, &HttpRoutes::complete},
       {"/v1/chat/completions", verb::post, false, false, &HttpRoutes::chat},
       {"/v1/models", verb::get, false, false, &HttpRoutes::models},
@@ -40,7 +45,10 @@ std::span<const HttpRoutes::Route> HttpRoutes::routes() {
       {"/tokenize", verb::post, false, false, &HttpRoutes::tokenize},
       {"/detokenize", verb::post, false, false, &HttpRoutes::detokenize},
       {"/tokenizer_info", verb::get, false, false, &HttpRoutes::tokenizer_info},
+      {"/", verb::get, false, true, &HttpRoutes::root},
+      {"/version", verb::get, false, false, &HttpRoutes::version},
       {"/health", verb::get, true, true, &HttpRoutes::health},
+      {"/ping", verb::get, true, true, &HttpRoutes::health},
       {"/metrics", verb::get, true, true, &HttpRoutes::metrics},
       {"/sleep", verb::post, false, false, &HttpRoutes::sleep},
       {"/wake_up", verb::post, false, false, &HttpRoutes::wake_up},
@@ -52,12 +60,19 @@ std::span<const HttpRoutes::Route> HttpRoutes::routes() {
 const HttpRoutes::Route* HttpRoutes::find(const HttpHeader& header) {
   const std::string_view path = path_of(header);
   for (const Route& route : routes())
-    if (route.path == path || (route.path.ends_with('/') && path.starts_with(route.path))) return &route;
+    if (route.path == path || (route.path.size() > 1 && route.path.ends_with('/') && path.starts_with(route.path)))
+      return &route;
   return nullptr;
 }
 
-HttpRoutes::HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key)
-    : io_(io), engine_(engine), card_(std::move(card)), api_key_(std::move(api_key)) {}
+HttpRoutes::HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key,
+                       AllowedOrigins origins)
+    : io_(io),
+      engine_(engine),
+      card_(std::move(card)),
+      api_key_(std::move(api_key)),
+      origins_(std::move(origins)),
+      pool_(engine.options().max_waiting + engine.options().limits.max_batch) {}
 
 bool HttpRoutes::for_watchers(const HttpHeader& header) {
   const Route* route = find(header);
@@ -65,8 +80,12 @@ bool HttpRoutes::for_watchers(const HttpHeader& header) {
 }
 
 std::optional<HttpAnswer> HttpRoutes::deny(const HttpHeader& header) const {
+  std::optional<HttpAnswer> foreign = origins_.refuse(header);
+  if (foreign) return foreign;
   const Route* route = find(header);
-  if (api_key_.empty() || (route != nullptr && route->open)) return std::nullopt;
+  // Browsers ask for OPTIONS without the key.
+  const bool asks = header.method() == http::verb::options && has_no_body(header);
+  if (api_key_.empty() || asks || (route != nullptr && route->open)) return std::nullopt;
   const auto given = header[http::field::authorization];
   if (gives_key({given.data(), given.size()}, api_key_)) return std::nullopt;
   HttpAnswer denied = refusal(401, given.empty() ? "this engine needs a key: send the header Authorization: Bearer KEY"
@@ -75,15 +94,18 @@ std::optional<HttpAnswer> HttpRoutes::deny(const HttpHeader& header) const {
   return denied;
 }
 
-std::optional<HttpAnswer> HttpRoutes::refuse(const HttpHeader& header) const {
+std::optional<HttpAnswer> HttpRoutes::answer_header(const HttpHeader& header) const {
   std::optional<HttpAnswer> denied = deny(header);
   if (denied) return denied;
+  const bool asks = header.method() == http::verb::options;
+  if (asks && path_of(header) == "*") return AllowedOrigins::describe(header, "GET, HEAD, POST, OPTIONS");
   const Route* route = find(header);
   if (route == nullptr) {
     const auto name = [](std::string* text, const Route& each) { text->append(each.path); };
     return refusal(404, cat("no ", path_of(header), " here; there are ", absl::StrJoin(routes(), ", ", name)));
   }
   const bool is_get = route->verb == http::verb::get;
+  if (asks) return AllowedOrigins::describe(header, is_get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
   if (header.method() != route->verb && !(is_get && header.method() == http::verb::head)) {
     const std::string method(http::to_string(route->verb));
     HttpAnswer refused = refusal(405, cat(route->path, " takes ", method));
@@ -94,11 +116,20 @@ std::optional<HttpAnswer> HttpRoutes::refuse(const HttpHeader& header) const {
   return std::nullopt;
 }
 
-HttpRoutes::Reply HttpRoutes::respond(const HttpRequest& request, HttpConnection& connection) {
+HttpRoutes::Reply HttpRoutes::respond(HttpRequest& request, HttpConnection& connection) {
   Routed routed;
-  routed.answer = refuse(request);
+  routed.answer = answer_header(request);
   if (!routed.answer) routed = co_await (this->*find(request)->reply)(request, connection);
+  connection.unwatch();
   co_return routed;
+}
+
+// From the beginning, so that a client that hangs up cancels all that is done for it. HTTP/1.0 is watched only once
+// generation begins, because it may shut its sending side as soon as it has sent the request.
+std::shared_ptr<Waiting> HttpRoutes::watch(const HttpRequest& request, HttpConnection& connection) {
+  auto waiting = std::make_shared<Waiting>(io_);
+  if (request.version() >= 11) connection.watch(request.version(), [waiting] { waiting->hang_up(); });
+  return waiting;
 }
 
 }  // namespace bascule::ref

@@ -1,19 +1,24 @@
 // The routes of the engine's HTTP server: a table of paths, each with its method.
 //
-// Threads: the io_context's.
+// Threads: the io_context's. What takes long runs in a WorkPool.
 #pragma once
 
-#include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
 #include <bascule/trainer_ref/engine/http/api.h>
+#include <bascule/trainer_ref/engine/http/http_waiting.h>
+#include <bascule/trainer_ref/engine/http/origins.h>
+#include <bascule/trainer_ref/engine/http/work_pool.h>
 #include <bascule/trainer_ref/engine/schedule/engine.h>
 #include <bascule/trainer_ref/http/http_connection.h>
 #include <bascule/trainer_ref/http/http_message.h>
@@ -28,50 +33,64 @@ struct Routed {
 
 class HttpRoutes {
  public:
-  // With an empty `api_key`, anybody may send requests.
-  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key);
+  // With an empty `api_key`, anybody may send requests. As many requests may wait to be read as sequences may run
+  // and wait to run.
+  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key, AllowedOrigins origins);
 
   void drain() { draining_ = true; }  // work is refused afterwards, and /health says so
   bool draining() const { return draining_; }
 
   // Whether the request comes from monitoring, which is answered even if the server is full.
   static bool for_watchers(const HttpHeader& header);
-  // The refusal for a client without the key.
+  const AllowedOrigins& origins() const { return origins_; }
+  // The refusal for a page that may not use the engine, or a client without the key.
   std::optional<HttpAnswer> deny(const HttpHeader& header) const;
-  // The refusal that the header alone determines: no such path, another method, no key, shutting down.
-  std::optional<HttpAnswer> refuse(const HttpHeader& header) const;
+  // The answer that the header alone determines: no such path, another method, no key, shutting down, OPTIONS.
+  std::optional<HttpAnswer> answer_header(const HttpHeader& header) const;
 
   using Reply = boost::asio::awaitable<Routed>;
-  Reply respond(const HttpRequest& request, HttpConnection& connection);
+  Reply respond(HttpRequest& request, HttpConnection& connection);
 
  private:
   struct Route;
   static std::span<const Route> routes();
   static const Route* find(const HttpHeader& header);
 
-  using Parse = absl::StatusOr<ApiRequest>(std::string_view json, const ModelCard& card, std::uint64_t seed);
-  Reply complete(const HttpRequest& request, HttpConnection& connection);
-  Reply chat(const HttpRequest& request, HttpConnection& connection);
-  Reply generate(Parse* parse, const HttpRequest& request, HttpConnection& connection);
-  Reply tokenize(const HttpRequest& request, HttpConnection& connection);
-  Reply detokenize(const HttpRequest& request, HttpConnection& connection);
-  Reply tokenizer_info(const HttpRequest& request, HttpConnection& connection);
-  Reply models(const HttpRequest& request, HttpConnection& connection);
-  Reply one_model(const HttpRequest& request, HttpConnection& connection);
-  Reply health(const HttpRequest& request, HttpConnection& connection);
-  Reply metrics(const HttpRequest& request, HttpConnection& connection);
-  Reply sleep(const HttpRequest& request, HttpConnection& connection);
-  Reply wake_up(const HttpRequest& request, HttpConnection& connection);
-  Reply is_sleeping(const HttpRequest& request, HttpConnection& connection);
+  using Parse = absl::StatusOr<ApiRequest>(std::string_view json, const ModelCard& card, std::uint64_t seed,
+                                           const std::stop_token& stop);
+  struct Converted {
+    std::string answer;
+    std::vector<std::string> ignored;
+  };
+  using Convert = absl::StatusOr<Converted>(std::string_view json, const ModelCard& card, const std::stop_token& stop);
+  Reply complete(HttpRequest& request, HttpConnection& connection);
+  Reply chat(HttpRequest& request, HttpConnection& connection);
+  Reply generate(Parse* parse, HttpRequest& request, HttpConnection& connection);
+  Reply tokenize(HttpRequest& request, HttpConnection& connection);
+  Reply detokenize(HttpRequest& request, HttpConnection& connection);
+  Reply tokenizer_info(HttpRequest& request, HttpConnection& connection);
+  Reply root(HttpRequest& request, HttpConnection& connection);
+  Reply version(HttpRequest& request, HttpConnection& connection);
+  Reply models(HttpRequest& request, HttpConnection& connection);
+  Reply one_model(HttpRequest& request, HttpConnection& connection);
+  Reply health(HttpRequest& request, HttpConnection& connection);
+  Reply metrics(HttpRequest& request, HttpConnection& connection);
+  Reply sleep(HttpRequest& request, HttpConnection& connection);
+  Reply wake_up(HttpRequest& request, HttpConnection& connection);
+  Reply is_sleeping(HttpRequest& request, HttpConnection& connection);
   Reply rest(bool sleep, std::string_view target);
+  Reply convert(Convert* convert, HttpRequest& request, HttpConnection& connection);
   boost::asio::awaitable<void> settle();
+  std::shared_ptr<Waiting> watch(const HttpRequest& request, HttpConnection& connection);
 
   boost::asio::io_context& io_;
   Engine& engine_;
   const ModelCard card_;
   const std::string api_key_;
+  const AllowedOrigins origins_;
   std::mt19937_64 seeds_{std::random_device{}()};
   bool draining_ = false;
+  WorkPool pool_;  // last: its threads use the rest
 };
 
 }  // namespace bascule::ref

@@ -1,7 +1,6 @@
 #include <bascule/trainer_ref/engine/http/http_server.h>
 
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <boost/asio/awaitable.hpp>
@@ -12,6 +11,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <bascule/trainer_ref/engine/http/connections.h>
 #include <bascule/trainer_ref/engine/http/http_routes.h>
 #include <bascule/trainer_ref/http/http_connection.h>
 #include <bascule/trainer_ref/http/http_listener.h>
@@ -27,13 +27,17 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+constexpr const char* kServer = "bascule-engine";
 constexpr std::chrono::seconds kLastWords{2};  // time after the drain to write answers that were cut short
 
 }  // namespace
 
 struct HttpServer::Impl {
   Impl(HttpServerOptions given, Engine& engine, ModelCard card)
-      : options(std::move(given)), engine(engine), routes(io, engine, std::move(card), options.api_key) {}
+      : options(std::move(given)),
+        engine(engine),
+        routes(io, engine, std::move(card), options.api_key,
+               AllowedOrigins(options.allowed_origins, !options.api_key.empty())) {}
 
   const HttpServerOptions options;
   const HttpLimits limits{.max_body_bytes = options.max_body_bytes,
@@ -43,46 +47,52 @@ struct HttpServer::Impl {
   std::string url;
   asio::io_context io{1};
   HttpRoutes routes;
-  tcp::acceptor acceptor{io};
+  std::optional<HttpAcceptor> acceptor;
   asio::signal_set signals{io};
   asio::steady_timer drain_timer{io};
-  std::set<HttpConnection*> connections;
+  Connections connections{options.connections};
 
   asio::awaitable<void> accept_loop() {
-    while (acceptor.is_open()) {
-      error_code error;
+    while (true) {
       tcp::socket socket(io);
-      co_await accept_at(acceptor, socket, error);
-      if (!acceptor.is_open()) co_return;
-      if (error) {  // most likely out of descriptors
-        close_longest_idle(connections);
-        asio::steady_timer pause(io, std::chrono::milliseconds(100));
-        co_await pause.async_wait(with_error(error));
+      const HttpAcceptor::Accepted accepted = co_await acceptor->accept(socket);
+      if (!acceptor->is_open()) co_return;
+      if (accepted == HttpAcceptor::Accepted::kYes) {
+        admit(std::move(socket));
         continue;
       }
-      if (connections.size() >= options.max_connections) close_longest_idle(connections);
-      const bool spare = connections.size() >= options.max_connections;
-      if (connections.size() >= options.max_connections + options.spare_connections) continue;
-      socket.set_option(tcp::no_delay(true), error);
-      auto connection = std::make_unique<HttpConnection>(std::move(socket), "bascule-engine");
-      connections.insert(connection.get());
-      asio::co_spawn(io, serve(std::move(connection), spare), asio::detached);
+      connections.free_descriptor();
+      if (accepted == HttpAcceptor::Accepted::kTurnedAway) continue;
+      error_code error;
+      asio::steady_timer pause(io, std::chrono::milliseconds(100));
+      co_await pause.async_wait(with_error(error));
     }
   }
 
-  // A `spare` connection exceeds the limit, and serves only watchers until others have ended.
-  asio::awaitable<void> serve(std::unique_ptr<HttpConnection> connection, bool spare) {
-    const HttpConnection::Judge judge = [this, &spare](const HttpHeader& header,
-                                                       bool held) -> std::optional<HttpAnswer> {
-      spare = spare && connections.size() > options.max_connections;
-      if (spare && !routes.for_watchers(header)) return refusal(503, "too many connections");
+  void admit(tcp::socket socket) {
+    const Connections::Place place = connections.make_place();
+    if (place == Connections::Place::kNone) return turn_away(socket, kServer, connections.full());
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    auto connection = std::make_unique<HttpConnection>(std::move(socket), kServer);
+    connection->add_to_answers(
+        [this](const HttpHeader& request, HttpAnswer& answer) { routes.origins().permit(request, answer); });
+    connections.add(*connection, place);
+    asio::co_spawn(io, serve(std::move(connection)), asio::detached);
+  }
+
+  asio::awaitable<void> serve(std::unique_ptr<HttpConnection> connection) {
+    const HttpConnection::Judge judge = [this, &connection](const HttpHeader& header,
+                                                            bool held) -> std::optional<HttpAnswer> {
+      const bool is_spare = connections.is_spare(*connection);
+      if (is_spare && !routes.for_watchers(header)) return connections.full();
       std::optional<HttpAnswer> denied = routes.deny(header);
       if (denied) return denied;
-      return held ? routes.refuse(header) : std::nullopt;
+      return held ? routes.answer_header(header) : std::nullopt;
     };
     bool kept = true;
     while (kept) {
-      const std::optional<HttpRequest> request = co_await connection->read(limits, judge);
+      std::optional<HttpRequest> request = co_await connection->read(limits, judge);
       if (!request) break;
       connection->set_busy(true);
       Routed routed = co_await routes.respond(*request, *connection);
@@ -93,7 +103,7 @@ struct HttpServer::Impl {
       kept = kept && !routes.draining();
     }
     connection->finish();
-    connections.erase(connection.get());
+    connections.remove(*connection);
     if (routes.draining() && connections.empty()) io.stop();
   }
 
@@ -101,9 +111,8 @@ struct HttpServer::Impl {
     error_code error;
     co_await signals.async_wait(with_error(error));
     routes.drain();
-    acceptor.close(error);
-    for (HttpConnection* connection : connections)
-      if (!connection->busy()) connection->finish();
+    acceptor->close();
+    connections.finish_idle();
     if (connections.empty()) io.stop();
     asio::co_spawn(io, stop_on_second_signal(), asio::detached);
     drain_timer.expires_after(on_clock(options.drain));
@@ -132,8 +141,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions
   absl::StatusOr<tcp::acceptor> acceptor =
       listen_at(impl->io, "listen", {.host = impl->options.host, .port = impl->options.port});
   if (!acceptor.ok()) return acceptor.status();
-  impl->acceptor = *std::move(acceptor);
-  impl->url = url_of(impl->acceptor);
+  impl->acceptor.emplace(*std::move(acceptor), kServer);
+  impl->url = impl->acceptor->url();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

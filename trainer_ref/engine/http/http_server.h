@@ -1,12 +1,11 @@
 // The engine's HTTP interface: OpenAI's, with vLLM's additions (docs/guide/engine-api.md).
 //
-// Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
-// kept alive, but bounded in number, in the size of headers and bodies, and in idle time. If a client hangs up, its
-// request is cancelled.
+// Threads: sockets are served on the thread that calls run(), which waits for nothing else. Requests are read, and
+// large answers made, on two other threads (work_pool.h), which end with the server. Connections are kept alive, but
+// bounded in number, in the size of headers and bodies, and in idle time. If a client hangs up, its request is
+// cancelled.
 //
-// At the connection limit, a new connection replaces the one that has been idle longest; one with half a request is
-// also idle. If all are being answered, a few more are accepted that may only request /health, /metrics and
-// /is_sleeping.
+// connections.h says what happens at the limit of connections.
 #pragma once
 
 #include <csignal>
@@ -18,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include <bascule/trainer_ref/engine/http/connections.h>
 #include <bascule/trainer_ref/engine/http/model_card.h>
 #include <bascule/trainer_ref/engine/schedule/engine.h>
 
@@ -26,13 +26,13 @@ namespace bascule::ref {
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: the system chooses
-  std::size_t max_connections = 1024;
-  std::size_t spare_connections = 64;  // beyond these, for watchers
+  Connections::Limits connections{};
   std::uint64_t max_body_bytes = std::uint64_t{8} << 20;
   std::uint32_t max_header_bytes = 16 << 10;
   absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, including the pause before it
   absl::Duration drain = absl::Seconds(30);
-  std::string api_key = {};  // that clients must send; empty: none
+  std::string api_key = {};                       // that clients must send; empty: none
+  std::vector<std::string> allowed_origins = {};  // of pages; empty: as origins.h says
   std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
 };
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,8 +16,10 @@
 namespace bascule::ref {
 
 struct ModelCard {
-  std::string id;            // its folder's name
-  std::int64_t created = 0;  // seconds since 1970: when the engine began to serve it
+  std::string id;                      // its name in answers
+  std::vector<std::string> other_ids;  // further names, listed like the first
+  std::vector<std::string> paths;      // of its folder: requests may also name these
+  std::int64_t created = 0;            // seconds since 1970: when the engine began to serve it
   std::int64_t vocab_size = 0;
   std::vector<std::int64_t> eos_token_ids;
   std::int64_t max_model_len = 0;   // tokens, prompt and completion together
@@ -31,5 +35,15 @@ struct ModelCard {
   absl::Status no_chat;
   LogprobsMode logprobs = LogprobsMode::kRaw;  // for requests that do not choose
 };
+
+// Names the model: by `served`, or, if that is empty, by `folder`, which is as it was given to --model. A folder of
+// Hugging Face's cache, models--ORG--NAME/snapshots/REVISION, is named ORG/NAME; another folder by its last part.
+void name_model(ModelCard& card, const std::filesystem::path& folder, std::vector<std::string> served);
+
+// Whether a request for the model `name` is for this one. An empty name is for any model.
+bool answers_to(const ModelCard& card, std::string_view name);
+
+// The error for another model's name, `shown` as the client gave it.
+absl::Status not_served(const ModelCard& card, std::string_view shown);
 
 }  // namespace bascule::ref

@@ -119,7 +119,7 @@ std::optional<std::int64_t> read_chat_logprobs(Fields& fields) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, Fields& fields, const ModelCard& card,
-                                                        bool add_special_tokens) {
+                                                        bool add_special_tokens, const EncodeLimits& limits) {
   if (!card.chat)
     return invalid_argument("messages: this model has no chat template that can be used here (", card.no_chat.message(),
                             "); send the text to /v1/completions");
@@ -149,12 +149,13 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   if (!rendered.ok()) return invalid_argument("messages: ", message_of(rendered.status()));
   if (continue_final_message) rendered = cut_behind_last(*std::move(rendered), messages);
   BASCULE_TRY(rendered.status());
-  BASCULE_ASSIGN(std::vector<std::int64_t> tokens, encode(*rendered, add_special_tokens, card, "messages"));
+  BASCULE_ASSIGN(std::vector<std::int64_t> tokens, encode(*rendered, add_special_tokens, card, "messages", limits));
   if (tokens.empty()) return invalid_argument("messages: the model's chat template writes no text for them");
   return tokens;
 }
 
-absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& card, std::uint64_t seed) {
+absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& card, std::uint64_t seed,
+                                      const std::stop_token& stop) {
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
   ApiRequest request;
@@ -167,7 +168,8 @@ absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& ca
   bool add_special_tokens = false;  // the template writes them itself
   fields.boolean("add_special_tokens", add_special_tokens);
   BASCULE_TRY(fields.status);
-  BASCULE_ASSIGN(std::vector<std::int64_t> tokens, read_messages(text, fields, card, add_special_tokens));
+  const EncodeLimits limits{.most_tokens = static_cast<std::size_t>(card.max_model_len), .stop = stop};
+  BASCULE_ASSIGN(std::vector<std::int64_t> tokens, read_messages(text, fields, card, add_special_tokens, limits));
   request.completion.prompts.push_back(std::move(tokens));
   BASCULE_TRY(read_max_tokens(fields, card, request.completion));
   BASCULE_TRY(finish_request(card, request));

@@ -11,10 +11,10 @@ namespace {
 using nlohmann::json;
 
 absl::StatusOr<std::vector<std::int64_t>> read_prompt(const json& prompt, bool add_special_tokens,
-                                                      const ModelCard& card) {
+                                                      const ModelCard& card, const EncodeLimits& limits) {
   std::vector<std::int64_t> tokens;
   if (prompt.is_string()) {
-    BASCULE_ASSIGN(tokens, encode(prompt.get_ref<const std::string&>(), add_special_tokens, card, "prompt"));
+    BASCULE_ASSIGN(tokens, encode(prompt.get_ref<const std::string&>(), add_special_tokens, card, "prompt", limits));
   } else if (prompt.is_array()) {
     for (const json& id : prompt) {
       if (!is_token(id, card))
@@ -28,7 +28,8 @@ absl::StatusOr<std::vector<std::int64_t>> read_prompt(const json& prompt, bool a
   return tokens;
 }
 
-absl::Status read_prompts(Fields& fields, const ModelCard& card, CompletionRequest& request) {
+absl::Status read_prompts(Fields& fields, const ModelCard& card, const std::stop_token& stop,
+                          CompletionRequest& request) {
   bool add_special_tokens = true;
   fields.boolean("add_special_tokens", add_special_tokens);
   const json* given = fields.find("prompt");
@@ -37,9 +38,10 @@ absl::Status read_prompts(Fields& fields, const ModelCard& card, CompletionReque
   const bool several = given->is_array() && !given->empty() && !given->front().is_number();
   if (several && given->size() > static_cast<std::size_t>(card.max_choices))
     return invalid_argument("prompt: expected at most ", card.max_choices, " prompts, found ", given->size());
+  const EncodeLimits limits{.most_tokens = static_cast<std::size_t>(card.max_model_len), .stop = stop};
   for (std::size_t i = 0; i < (several ? given->size() : 1); ++i) {
     BASCULE_ASSIGN(std::vector<std::int64_t> tokens,
-                   read_prompt(several ? (*given)[i] : *given, add_special_tokens, card));
+                   read_prompt(several ? (*given)[i] : *given, add_special_tokens, card, limits));
     const auto length = static_cast<std::int64_t>(tokens.size());
     if (length + request.max_tokens > card.max_model_len)
       return invalid_argument("prompt ", i, " has ", length, " tokens and max_tokens is ", request.max_tokens,
@@ -60,7 +62,8 @@ std::optional<std::int64_t> read_completion_logprobs(Fields& fields) {
 
 }  // namespace
 
-absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCard& card, std::uint64_t seed) {
+absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCard& card, std::uint64_t seed,
+                                            const std::stop_token& stop) {
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
   ApiRequest request;
@@ -74,7 +77,7 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCa
   const std::int64_t least = request.answer.echo || request.answer.prompt_logprobs ? 0 : 1;
   fields.integer("max_tokens", request.completion.max_tokens, least, card.max_model_len);
   BASCULE_TRY(fields.status);
-  BASCULE_TRY(read_prompts(fields, card, request.completion));
+  BASCULE_TRY(read_prompts(fields, card, stop, request.completion));
   BASCULE_TRY(finish_request(card, request));
   request.ignored = fields.unread();
   return request;

@@ -9,23 +9,26 @@ namespace bascule::ref {
 
 using nlohmann::json;
 
-absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view text, const ModelCard& card) {
+absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view text, const ModelCard& card,
+                                               const std::stop_token& stop) {
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
   BASCULE_TRY(check_model(fields, card));
   const json* prompt = fields.find("prompt");
   bool add_special_tokens = prompt != nullptr;  // a chat template writes them itself
   fields.boolean("add_special_tokens", add_special_tokens);
+  const EncodeLimits limits{.stop = stop};  // a text may be longer than the model's: clients count tokens
   TokenizeRequest request;
   fields.boolean("return_token_strs", request.with_texts);
   BASCULE_TRY(fields.status);
   if (prompt == nullptr) {
     if (fields.find("messages") == nullptr)
       return invalid_argument("prompt is missing: give a text, or messages instead");
-    BASCULE_ASSIGN(request.tokens, read_messages(text, fields, card, add_special_tokens));
+    BASCULE_ASSIGN(request.tokens, read_messages(text, fields, card, add_special_tokens, limits));
   } else {
     if (!prompt->is_string()) return invalid_argument("prompt: expected a text, found ", shown(*prompt));
-    BASCULE_ASSIGN(request.tokens, encode(prompt->get_ref<const std::string&>(), add_special_tokens, card, "prompt"));
+    BASCULE_ASSIGN(request.tokens,
+                   encode(prompt->get_ref<const std::string&>(), add_special_tokens, card, "prompt", limits));
   }
   request.ignored = fields.unread();
   return request;

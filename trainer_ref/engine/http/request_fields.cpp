@@ -134,9 +134,9 @@ absl::StatusOr<json> parse_object(std::string_view text) {
 }
 
 absl::Status check_model(Fields& fields, const ModelCard& card) {
-  if (const json* model = fields.find("model"); model != nullptr && *model != card.id)
-    return absl::NotFoundError(
-        cat("model ", shown(*model), " is not served here; this engine serves \"", card.id, "\""));
+  const json* model = fields.find("model");
+  if (model != nullptr && (!model->is_string() || !answers_to(card, model->get_ref<const std::string&>())))
+    return not_served(card, shown(*model));
   return fields.status;
 }
 
@@ -145,11 +145,16 @@ bool is_token(const json& value, const ModelCard& card) {
 }
 
 absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens, const ModelCard& card,
-                                                 std::string_view where) {
+                                                 std::string_view where, const EncodeLimits& limits) {
   if (!card.tokenizer)
     return invalid_argument(where, ": this model's text cannot be read here (", card.no_text.message(),
                             "); send token ids to /v1/completions, as in \"prompt\": [1, 2, 3]");
-  absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens);
+  absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens, limits);
+  if (absl::IsOutOfRange(tokens.status()))
+    return invalid_argument(where, ": the text of ", text.size(), " bytes ", tokens.status().message(),
+                            ": expected at most ", limits.most_tokens, " (--max-model-len)");
+  // Not 429: the same text would fail again.
+  if (absl::IsResourceExhausted(tokens.status())) return invalid_argument(where, ": ", tokens.status().message());
   if (!tokens.ok()) return annotate(tokens.status(), where);
   for (const std::int64_t id : *tokens)
     if (id >= card.vocab_size)

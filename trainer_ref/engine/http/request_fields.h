@@ -20,11 +20,11 @@ bool is_token(const nlohmann::json& value, const ModelCard& card);
 
 // Encodes `text`. Errors begin with `where`.
 absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens, const ModelCard& card,
-                                                 std::string_view where);
+                                                 std::string_view where, const EncodeLimits& limits);
 // Renders "messages", "tools" and "chat_template_kwargs", and returns the token ids. `text` is the request that
 // `fields` reads.
 absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, Fields& fields, const ModelCard& card,
-                                                        bool add_special_tokens);
+                                                        bool add_special_tokens, const EncodeLimits& limits);
 
 // Reads the fields that both kinds of completions share, except prompts, max_tokens and logprobs. Errors are in
 // fields.status.

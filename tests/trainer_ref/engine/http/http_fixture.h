@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -64,6 +65,11 @@ class RawConnection {
     return text;
   }
   void close() { socket_.close(); }
+  // Hangs up so that the server need not write anything to notice.
+  void reset() {
+    socket_.set_option(boost::asio::socket_base::linger(true, 0));
+    socket_.close();
+  }
   void shut_sending() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
 
  private:
@@ -74,12 +80,14 @@ class RawConnection {
 
 class HttpServerTest : public ::testing::Test {
  protected:
-  void start(HttpServerOptions options = {}) {
+  void start(
+      HttpServerOptions options = {}, const std::function<void(ModelCard&)>& change = [](ModelCard&) {}) {
     ModelCard card = test_card();
     card.eos_token_ids.clear();
     card.max_model_len = 2000;
     card.max_batch = 16;
     card.max_choices = 64;
+    change(card);
     server_ = *HttpServer::listen(std::move(options), engine_, card);
     auto runner = std::make_unique<SimulatedRunner>(engine_.options().blocks);
     runner_ = runner.get();

@@ -1,7 +1,11 @@
 // The server over real sockets. tests/e2e/engine_http_test.cpp tests the answers of the program.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <future>
 
 #include "http_fixture.h"
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -176,30 +180,100 @@ TEST_F(HttpServerTest, SaysWhatItServedWhereACommitLastsLonger) {
   written.set_value();
 }
 
-TEST_F(HttpServerTest, WhatHasBeenIdleLongestMakesRoom) {
-  start({.max_connections = 2});
+TEST_F(HttpServerTest, WhatHasBeenArrivingLongestMakesRoom) {
+  start({.connections = {.most = 2, .arrival = absl::Milliseconds(10)}});
   RawConnection silent(server_->url());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   RawConnection half(server_->url());
   half.send("GET /v1/models HTTP/1.1\r\nConnec");
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   HttpClient client;
-  const absl::StatusOr<HttpResponse> health = client.get(server_->url() + "/health", absl::Seconds(60));
-  ASSERT_TRUE(health.ok()) << health.status();
-  EXPECT_EQ(health->status, 200);
-  EXPECT_EQ(silent.read_to_end(), "");
+  const absl::StatusOr<HttpResponse> models = client.get(server_->url() + "/v1/models", absl::Seconds(60));
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_EQ(models->status, 200);
+  EXPECT_THAT(silent.read_to_end(), StartsWith("HTTP/1.1 503"));
   half.send("tion: close\r\n\r\n");
   EXPECT_THAT(half.read_to_end(), StartsWith("HTTP/1.1 200 OK")) << "its idle time was shorter";
 
-  RawConnection again(server_->url()), third(server_->url());  // the client's own connection makes room for the second
-  HttpClient newcomer;
-  const absl::StatusOr<HttpResponse> still = newcomer.get(server_->url() + "/health", absl::Seconds(60));
-  ASSERT_TRUE(still.ok()) << still.status();
-  EXPECT_EQ(still->status, 200);
+  RawConnection cut(server_->url());
+  cut.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  HttpClient second;
+  EXPECT_EQ(second.get(server_->url() + "/v1/models", absl::Seconds(60))->status, 200) << "between requests";
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  RawConnection third(server_->url()), fourth(server_->url());  // the second's place, and then the one in its body
+  EXPECT_THAT(cut.read_to_end(), StartsWith("HTTP/1.1 503"));
+}
+
+TEST_F(HttpServerTest, AConnectionBetweenRequestsMakesRoomAndANewOneDoesNot) {
+  start({.connections = {.most = 2, .arrival = absl::Hours(1)}});
+  HttpClient kept;
+  ASSERT_EQ(kept.get(server_->url() + "/v1/models", absl::Seconds(60))->status, 200);
+  RawConnection first(server_->url()), second(server_->url());
+  RawConnection third(server_->url());
+  third.send("GET /v1/models HTTP/1.1\r\n\r\n");
+  const std::string refused = third.read_to_end();
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(refused, HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(refused, HasSubstr("too many connections: 2 are served at a time (--max-connections)"));
+  for (RawConnection* each : {&first, &second}) {
+    each->send("GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(each->read_to_end(), StartsWith("HTTP/1.1 200 OK"));
+  }
+}
+
+TEST_F(HttpServerTest, OfMoreClientsThanPlacesEachIsAnswered) {
+  start({.connections = {.most = 40, .spare = 20}});
+  runner_->open(false);
+  std::vector<std::unique_ptr<RawConnection>> clients;
+  for (int i = 0; i < 100; ++i) clients.push_back(std::make_unique<RawConnection>(server_->url()));
+  const std::string body = R"({"prompt": [1], "max_tokens": 3})";
+  for (const auto& client : clients) client->send(completion_of(body, "Connection: close\r\n"));
+  for (std::size_t i = 40; i < 100; ++i) {
+    const std::string refused = clients[i]->read_to_end();
+    EXPECT_THAT(refused, StartsWith("HTTP/1.1 503")) << i;
+    EXPECT_THAT(refused, HasSubstr("\"code\":503")) << i;
+  }
+  runner_->open(true);
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_THAT(clients[i]->read_to_end(), StartsWith("HTTP/1.1 200 OK")) << i;
+}
+
+// The process has one descriptor more than are open, in the connections' own process.
+TEST_F(HttpServerTest, WithoutDescriptorsClientsAreToldSo) {
+  start();
+  RawConnection kept(server_->url());
+  kept.send("GET /health HTTP/1.1\r\n\r\n");
+  kept.read_until("}");
+  boost::asio::io_context io;
+  boost::asio::ip::tcp::socket late(io), later(io);
+  for (auto* each : {&late, &later}) each->open(boost::asio::ip::tcp::v4());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> taken;
+  const rlimit low{std::min<rlim_t>(before.rlim_cur, 256), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  do taken.emplace_back(::dup(0));
+  while (taken.back());
+  const int port = std::stoi(server_->url().substr(server_->url().rfind(':') + 1));
+  const boost::asio::ip::tcp::endpoint place(boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port));
+  const auto ask = [&](boost::asio::ip::tcp::socket& socket) {
+    boost::system::error_code end;
+    socket.connect(place);
+    boost::asio::write(socket, boost::asio::buffer(std::string("GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n")),
+                       end);
+    std::string answer;
+    boost::asio::read(socket, boost::asio::dynamic_buffer(answer), end);
+    return answer;
+  };
+  const std::string refused = ask(late);
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(refused, HasSubstr("out of file descriptors"));
+  EXPECT_THAT(refused, HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(ask(later), StartsWith("HTTP/1.1 200 OK")) << "a connection between requests made room";
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(HttpServerTest, WatchersAreAnsweredThoughAllConnectionsAreBusy) {
-  start({.max_connections = 1});
+  start({.connections = {.most = 1}});
   runner_->open(false);
   RawConnection busy(server_->url());
   busy.send(completion_of(R"({"prompt": [1], "max_tokens": 3})"));
@@ -223,14 +297,14 @@ TEST_F(HttpServerTest, WatchersAreAnsweredThoughAllConnectionsAreBusy) {
   });
 }
 
-TEST_F(HttpServerTest, ConnectionsBeyondTheSpareOnesAreClosed) {
-  start({.max_connections = 1, .spare_connections = 0});
+TEST_F(HttpServerTest, WithoutSpareConnectionsWatchersAreTurnedAwayToo) {
+  start({.connections = {.most = 1, .spare = 0}});
   runner_->open(false);
   RawConnection busy(server_->url());
   busy.send(completion_of(R"({"prompt": [1], "max_tokens": 3})"));
   wait_until([](const EngineStats& stats) { return stats.requests == 1; });
-  HttpClient watcher;
-  EXPECT_EQ(watcher.get(server_->url() + "/health", absl::Seconds(60)).status().code(), absl::StatusCode::kUnavailable);
+  RawConnection watcher(server_->url());
+  EXPECT_THAT(watcher.read_to_end(), StartsWith("HTTP/1.1 503"));
 }
 
 TEST_F(HttpServerTest, AClientThatSendsItsWholeBodyFirstReadsWhyItWasRefused) {

@@ -36,6 +36,24 @@ TEST(ParseCompletion, TextWithATokenBeyondTheModelsIsRefused) {
               HasSubstr("its text has the tokenizer's token 71, and the model's tokens end at 69"));
 }
 
+TEST(ParseCompletion, TextThatCannotFitIsRefusedWithItsSize) {
+  const std::string text(1000, 'A');
+  EXPECT_EQ(refusal(json{{"prompt", text}}.dump()),
+            "prompt: the text of 1000 bytes has at least 1000 tokens: expected at most 64 (--max-model-len)");
+  EXPECT_EQ(refusal(json{{"prompt", text.substr(0, 100)}}.dump()),
+            "prompt: the text of 100 bytes has at least 100 tokens: expected at most 64 (--max-model-len)");
+  const auto chat = parse_chat(json{{"messages", {{{"role", "user"}, {"content", text}}}}}.dump(), card(), 0);
+  EXPECT_THAT(std::string(chat.status().message()), HasSubstr("bytes has at least"));
+  EXPECT_EQ(parse_tokenize(json{{"prompt", text}}.dump(), card())->tokens.size(), 1000U) << "which only counts";
+}
+
+TEST(ParseCompletion, StopsWhenAsked) {
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(parse_completion(R"({"prompt": "AB"})", card(), 0, stop.get_token()).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
 TEST(ParseCompletion, ReadsEveryField) {
   const auto request = parse_completion(
       R"({"model": "tiny", "prompt": [1], "max_tokens": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 7,
