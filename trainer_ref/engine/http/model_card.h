@@ -13,6 +13,12 @@
 
 namespace bascule::ref {
 
+// What holds for requests that do not choose.
+struct RequestDefaults {
+  SamplingParams sampling;
+  std::optional<std::int64_t> max_tokens;  // none: as many as fit
+};
+
 struct ModelCard {
   std::string id;            // its folder's name
   std::int64_t created = 0;  // seconds since 1970: when the engine began to serve it
@@ -30,6 +36,7 @@ struct ModelCard {
   std::optional<ChatTemplate> chat;
   absl::Status no_chat;
   LogprobsMode logprobs = LogprobsMode::kRaw;  // for requests that do not choose
+  RequestDefaults defaults;
 };
 
 }  // namespace bascule::ref

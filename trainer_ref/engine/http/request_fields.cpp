@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -18,6 +21,9 @@ using nlohmann::json;
 
 // The most log-probabilities of prompts in an answer: the prompts' tokens, times the tokens that are reported at each.
 constexpr std::int64_t kMostPromptScores = 1 << 20;
+
+constexpr std::size_t kMostBiases = 1024;  // of logit_bias: each step copies them to the device
+constexpr std::int64_t kAsManyAsFit = -1;  // as max_tokens
 
 // Fields of OpenAI and vLLM that have no effect here.
 constexpr std::array<const char*, 14> kHarmless{"user",
@@ -35,13 +41,8 @@ constexpr std::array<const char*, 14> kHarmless{"user",
                                                 "length_penalty",
                                                 "spaces_between_special_tokens"};
 
-void read_neutral_fields(Fields& fields, std::int64_t n) {
+void read_neutral_fields(Fields& fields) {
   fields.accept(kHarmless);
-  for (const char* penalty : {"presence_penalty", "frequency_penalty"}) fields.neutral(penalty, {0});
-  fields.neutral("repetition_penalty", {1});
-  fields.neutral("logit_bias", {json::object()});
-  fields.neutral("best_of", {n});
-  fields.neutral("min_tokens", {0});
   fields.neutral("use_beam_search", {false});
   fields.neutral("bad_words", {json::array()});
   fields.neutral("truncate_prompt_tokens", {nullptr});
@@ -51,12 +52,45 @@ void read_neutral_fields(Fields& fields, std::int64_t n) {
     fields.neutral(guide, {nullptr});
 }
 
-void read_sampling(Fields& fields, SamplingParams& sampling) {
-  fields.number("temperature", sampling.temperature, 0, 100);
-  fields.integer("top_k", sampling.top_k, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max());
-  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1, as in vLLM: all tokens
-  fields.number("top_p", sampling.top_p, 0, 1);
-  fields.number("min_p", sampling.min_p, 0, 1);
+void read_factor(Fields& fields, const char* field, float& value, double low, double high) {
+  double given = value;
+  fields.number(field, given, low, high);
+  value = static_cast<float>(given);
+}
+
+std::optional<std::int32_t> token_named(const std::string& text, const ModelCard& card) {
+  std::int32_t id = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  const bool is_token = error == std::errc{} && end == text.data() + text.size() && id >= 0 && id < card.vocab_size;
+  return is_token ? std::optional(id) : std::nullopt;
+}
+
+// As in vLLM, a bias counts as -100 below, and as 100 above. A bias of 0 is none.
+void read_logit_bias(Fields& fields, const ModelCard& card, LogitAdjustments& adjustments) {
+  const json* given = fields.find("logit_bias");
+  if (given == nullptr) return;
+  std::map<std::int32_t, float> biases;
+  const std::string expected = cat("an object of up to ", kMostBiases, " numbers, with token ids from \"0\" to \"",
+                                   card.vocab_size - 1, "\" as keys");
+  if (!given->is_object() || given->size() > kMostBiases) return fields.refuse("logit_bias", *given, expected);
+  for (const auto& [key, bias] : given->items()) {
+    const std::optional<std::int32_t> token = token_named(key, card);
+    if (!token || !bias.is_number()) return fields.refuse("logit_bias", json::object({{key, bias}}), expected);
+    if (bias != 0) biases[*token] = static_cast<float>(std::clamp(bias.get<double>(), -100.0, 100.0));
+  }
+  if (biases.empty()) return;
+  TokenBiases list;
+  for (const auto& [token, bias] : biases) list.push_back({token, bias});
+  adjustments.bias = adjustments.early_bias = std::make_shared<const TokenBiases>(std::move(list));
+}
+
+void read_sampling(Fields& fields, const ModelCard& card, SamplingParams& sampling) {
+  read_distribution(fields, sampling);
+  LogitAdjustments& adjustments = sampling.adjustments;
+  read_factor(fields, "presence_penalty", adjustments.presence_penalty, -2, 2);
+  read_factor(fields, "frequency_penalty", adjustments.frequency_penalty, -2, 2);
+  fields.integer("min_tokens", adjustments.min_tokens, std::int64_t{0}, card.max_model_len);
+  read_logit_bias(fields, card, adjustments);
   if (const json* seed = fields.find("seed");
       seed != nullptr && seed->is_number_integer() && !seed->is_number_unsigned())
     sampling.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());  // OpenAI's seeds are signed
@@ -114,6 +148,44 @@ void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& reques
   request.answer.stop = std::move(strings);
 }
 
+// With best_of above n, that many completions are made, and the n likeliest ones returned.
+void read_count(Fields& fields, const ModelCard& card, ApiRequest& request) {
+  std::int64_t& made = request.completion.n;
+  fields.integer("n", made, std::int64_t{1}, card.max_batch);
+  const std::int64_t returned = made;
+  fields.integer("best_of", made, returned, card.max_batch);
+  if (made == returned) return;
+  request.answer.best = returned;
+  if (request.answer.stream)
+    fields.refuse(
+        invalid_argument("best_of: not above n in a stream, because the best ones are known at the end; leave "
+                         "out \"stream\" or \"best_of\""));
+}
+
+// Forbids the tokens that end a completion until it has min_tokens; as in vLLM, the model's own ones also if ignore_eos
+// is set.
+absl::Status forbid_early_ends(const ModelCard& card, CompletionRequest& request) {
+  LogitAdjustments& adjustments = request.sampling.adjustments;
+  if (adjustments.min_tokens == 0) return absl::OkStatus();
+  for (const auto& prompt : request.prompts) {
+    const std::int64_t most =
+        std::min(request.max_tokens, request.max_length - static_cast<std::int64_t>(prompt.size()));
+    if (adjustments.min_tokens > most)
+      return invalid_argument("min_tokens: expected at most max_tokens, or what fits after the prompt, ", most,
+                              ", found ", adjustments.min_tokens);
+  }
+  std::vector<std::int64_t> ends = request.stop_token_ids;
+  ends.insert(ends.end(), card.eos_token_ids.begin(), card.eos_token_ids.end());
+  if (ends.empty()) return absl::OkStatus();
+  TokenBiases early = forbid(adjustments.bias ? *adjustments.bias : TokenBiases(), std::move(ends));
+  const auto forbidden =
+      std::count_if(early.begin(), early.end(), [](const TokenBias& each) { return std::isinf(each.bias); });
+  if (forbidden >= card.vocab_size)
+    return invalid_argument("min_tokens: stop_token_ids has all tokens of the model, and leaves none for a completion");
+  adjustments.early_bias = std::make_shared<const TokenBiases>(std::move(early));
+  return absl::OkStatus();
+}
+
 bool read_include_usage(Fields& fields) {
   const json* options = fields.find("stream_options");
   if (options == nullptr) return false;
@@ -126,6 +198,33 @@ bool read_include_usage(Fields& fields) {
 }
 
 }  // namespace
+
+void read_distribution(Fields& fields, SamplingParams& sampling) {
+  fields.number("temperature", sampling.temperature, 0, 100);
+  fields.integer("top_k", sampling.top_k, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max());
+  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1, as in vLLM: all tokens
+  fields.number("top_p", sampling.top_p, 0, 1);
+  fields.number("min_p", sampling.min_p, 0, 1);
+  // vLLM takes all above 0; within these bounds, no logit becomes infinite.
+  read_factor(fields, "repetition_penalty", sampling.adjustments.repetition_penalty, 0.01, 100);
+}
+
+std::optional<std::int64_t> read_max_tokens(Fields& fields, const char* field, std::int64_t least,
+                                            const ModelCard& card) {
+  const json* given = fields.find(field);
+  if (given == nullptr || *given == kAsManyAsFit) return given == nullptr ? std::nullopt : std::optional(kAsManyAsFit);
+  std::int64_t most = least;
+  fields.integer(field, most, least, card.max_model_len);
+  return most;
+}
+
+std::int64_t set_max_tokens(std::optional<std::int64_t> asked, const ModelCard& card, CompletionRequest& request) {
+  const std::int64_t most = asked.value_or(card.defaults.max_tokens.value_or(kAsManyAsFit));
+  request.max_tokens = most == kAsManyAsFit ? card.max_model_len : most;
+  if (asked && *asked != kAsManyAsFit) return *asked;
+  request.max_length = card.max_model_len;
+  return 1;
+}
 
 absl::StatusOr<json> parse_object(std::string_view text) {
   BASCULE_ASSIGN(json object, parse_json(text, "the request"));
@@ -158,14 +257,16 @@ absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add
   return tokens;
 }
 
-void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& request) {
+void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t seed, ApiRequest& request) {
   AnswerOptions& answer = request.answer;
-  fields.integer("n", request.completion.n, std::int64_t{1}, card.max_batch);
-  read_sampling(fields, request.completion.sampling);
+  request.completion.sampling = card.defaults.sampling;
+  request.completion.sampling.seed = seed;
+  fields.boolean("stream", answer.stream);
+  read_count(fields, card, request);
+  read_sampling(fields, card, request.completion.sampling);
   read_logprobs_mode(fields, card, request.completion.sampling);
   read_stop_tokens(fields, card, request);
   read_stop_strings(fields, card, request);
-  fields.boolean("stream", answer.stream);
   answer.include_usage = read_include_usage(fields);
   fields.boolean("return_token_ids", answer.return_token_ids);
   fields.boolean("return_tokens_as_token_ids", answer.tokens_as_ids);
@@ -180,15 +281,16 @@ void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& reque
     answer.prompt_logprobs = true;
     request.completion.prompt_logprobs = prompt_logprobs;
   }
-  read_neutral_fields(fields, request.completion.n);
+  read_neutral_fields(fields);
 }
 
 absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
   CompletionRequest& completion = request.completion;
   AnswerOptions& answer = request.answer;
   if (completion.choices() > static_cast<std::size_t>(card.max_choices))
-    return invalid_argument(completion.prompts.size(), " prompts with n = ", completion.n, " make ",
-                            completion.choices(), " completions: expected at most ", card.max_choices, " in a request");
+    return invalid_argument(completion.prompts.size(), " prompts with ", answer.best > 0 ? "best_of" : "n", " = ",
+                            completion.n, " make ", completion.choices(), " completions: expected at most ",
+                            card.max_choices, " in a request");
   if (answer.echo && answer.logprobs)
     completion.prompt_logprobs = std::max(completion.prompt_logprobs.value_or(0), *answer.logprobs);
   if (completion.prompt_logprobs) {
@@ -199,24 +301,33 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       return invalid_argument("the log-probabilities of these prompts are ", scores, ": expected at most ",
                               kMostPromptScores, " in a request; send fewer prompts, or request fewer tokens at each");
   }
+  BASCULE_TRY(forbid_early_ends(card, completion));
   if (answer.logprobs) completion.sampling.top_logprobs = *answer.logprobs;
   answer.n = completion.n;
   answer.stop_token_ids = completion.stop_token_ids;
+  answer.min_tokens = completion.sampling.adjustments.min_tokens;
   if (answer.echo || answer.prompt_logprobs || answer.return_token_ids) answer.prompts = completion.prompts;
   if (answer.stop) {
-    completion.text_end = [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo,
-                           with_special_tokens =
-                               answer.with_special_tokens](std::span<const std::int64_t> prompt) -> TextEnd {
+    completion.text_end =
+        [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo, min_tokens = answer.min_tokens,
+         with_special_tokens = answer.with_special_tokens](std::span<const std::int64_t> prompt) -> TextEnd {
       struct Watch {
         TextStream text;
         StopStrings stop;
+        std::int64_t passing;  // tokens before one may end the text
       };
-      auto watch =
-          std::make_shared<Watch>(Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false)});
+      auto watch = std::make_shared<Watch>(
+          Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false), min_tokens});
       if (echo)  // as in the answer: the first token of a text may decode differently
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
-        watch->stop.push(watch->text.push(token));
+        const std::string text = watch->text.push(token);
+        if (watch->passing == 0) {
+          watch->stop.push(text);
+        } else {
+          watch->stop.pass(text);
+          --watch->passing;
+        }
         return watch->stop.found().has_value();
       };
     };
