@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include <bascule/trainer_ref/engine/http/request_fields.h>
+#include <bascule/trainer_ref/engine/http/sampling_fields.h>
 #include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/transport/status.h>
 

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <string>
 #include <utility>
 
+#include <bascule/trainer_ref/engine/http/sampling_fields.h>
 #include <bascule/trainer_ref/engine/http/stop_strings.h>
 #include <bascule/trainer_ref/text/text_stream.h>
 #include <bascule/transport/json.h>
@@ -22,7 +19,6 @@ using nlohmann::json;
 // The most log-probabilities of prompts in an answer: the prompts' tokens, times the tokens that are reported at each.
 constexpr std::int64_t kMostPromptScores = 1 << 20;
 
-constexpr std::size_t kMostBiases = 1024;  // of logit_bias: each step copies them to the device
 constexpr std::int64_t kAsManyAsFit = -1;  // as max_tokens
 
 // Fields of OpenAI and vLLM that have no effect here.
@@ -50,65 +46,6 @@ void read_neutral_fields(Fields& fields) {
   for (const char* guide : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
                             "logits_processors", "allowed_token_ids"})
     fields.neutral(guide, {nullptr});
-}
-
-void read_factor(Fields& fields, const char* field, float& value, double low, double high) {
-  double given = value;
-  fields.number(field, given, low, high);
-  value = static_cast<float>(given);
-}
-
-std::optional<std::int32_t> token_named(const std::string& text, const ModelCard& card) {
-  std::int32_t id = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-  const bool is_token = error == std::errc{} && end == text.data() + text.size() && id >= 0 && id < card.vocab_size;
-  return is_token ? std::optional(id) : std::nullopt;
-}
-
-// As in vLLM, a bias counts as -100 below, and as 100 above. A bias of 0 is none.
-void read_logit_bias(Fields& fields, const ModelCard& card, LogitAdjustments& adjustments) {
-  const json* given = fields.find("logit_bias");
-  if (given == nullptr) return;
-  std::map<std::int32_t, float> biases;
-  const std::string expected = cat("an object of up to ", kMostBiases, " numbers, with token ids from \"0\" to \"",
-                                   card.vocab_size - 1, "\" as keys");
-  if (!given->is_object() || given->size() > kMostBiases) return fields.refuse("logit_bias", *given, expected);
-  for (const auto& [key, bias] : given->items()) {
-    const std::optional<std::int32_t> token = token_named(key, card);
-    if (!token || !bias.is_number()) return fields.refuse("logit_bias", json::object({{key, bias}}), expected);
-    if (bias != 0) biases[*token] = static_cast<float>(std::clamp(bias.get<double>(), -100.0, 100.0));
-  }
-  if (biases.empty()) return;
-  TokenBiases list;
-  for (const auto& [token, bias] : biases) list.push_back({token, bias});
-  adjustments.bias = adjustments.early_bias = std::make_shared<const TokenBiases>(std::move(list));
-}
-
-void read_sampling(Fields& fields, const ModelCard& card, SamplingParams& sampling) {
-  read_distribution(fields, sampling);
-  LogitAdjustments& adjustments = sampling.adjustments;
-  read_factor(fields, "presence_penalty", adjustments.presence_penalty, -2, 2);
-  read_factor(fields, "frequency_penalty", adjustments.frequency_penalty, -2, 2);
-  fields.integer("min_tokens", adjustments.min_tokens, std::int64_t{0}, card.max_model_len);
-  read_logit_bias(fields, card, adjustments);
-  if (const json* seed = fields.find("seed");
-      seed != nullptr && seed->is_number_integer() && !seed->is_number_unsigned())
-    sampling.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());  // OpenAI's seeds are signed
-  else
-    fields.integer("seed", sampling.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
-}
-
-void read_logprobs_mode(Fields& fields, const ModelCard& card, SamplingParams& sampling) {
-  sampling.logprobs = card.logprobs;
-  const json* mode = fields.find("logprobs_mode");
-  if (mode == nullptr) return;
-  if (*mode == "raw" || *mode == "raw_logprobs") {
-    sampling.logprobs = LogprobsMode::kRaw;
-  } else if (*mode == "processed" || *mode == "processed_logprobs") {
-    sampling.logprobs = LogprobsMode::kProcessed;
-  } else {
-    fields.refuse("logprobs_mode", *mode, "\"raw\" (of the logits) or \"processed\" (at the temperature)");
-  }
 }
 
 void read_stop_tokens(Fields& fields, const ModelCard& card, ApiRequest& request) {
@@ -162,30 +99,6 @@ void read_count(Fields& fields, const ModelCard& card, ApiRequest& request) {
                          "out \"stream\" or \"best_of\""));
 }
 
-// Forbids the tokens that end a completion until it has min_tokens; as in vLLM, the model's own ones also if ignore_eos
-// is set.
-absl::Status forbid_early_ends(const ModelCard& card, CompletionRequest& request) {
-  LogitAdjustments& adjustments = request.sampling.adjustments;
-  if (adjustments.min_tokens == 0) return absl::OkStatus();
-  for (const auto& prompt : request.prompts) {
-    const std::int64_t most =
-        std::min(request.max_tokens, request.max_length - static_cast<std::int64_t>(prompt.size()));
-    if (adjustments.min_tokens > most)
-      return invalid_argument("min_tokens: expected at most max_tokens, or what fits after the prompt, ", most,
-                              ", found ", adjustments.min_tokens);
-  }
-  std::vector<std::int64_t> ends = request.stop_token_ids;
-  ends.insert(ends.end(), card.eos_token_ids.begin(), card.eos_token_ids.end());
-  if (ends.empty()) return absl::OkStatus();
-  TokenBiases early = forbid(adjustments.bias ? *adjustments.bias : TokenBiases(), std::move(ends));
-  const auto forbidden =
-      std::count_if(early.begin(), early.end(), [](const TokenBias& each) { return std::isinf(each.bias); });
-  if (forbidden >= card.vocab_size)
-    return invalid_argument("min_tokens: stop_token_ids has all tokens of the model, and leaves none for a completion");
-  adjustments.early_bias = std::make_shared<const TokenBiases>(std::move(early));
-  return absl::OkStatus();
-}
-
 bool read_include_usage(Fields& fields) {
   const json* options = fields.find("stream_options");
   if (options == nullptr) return false;
@@ -198,16 +111,6 @@ bool read_include_usage(Fields& fields) {
 }
 
 }  // namespace
-
-void read_distribution(Fields& fields, SamplingParams& sampling) {
-  fields.number("temperature", sampling.temperature, 0, 100);
-  fields.integer("top_k", sampling.top_k, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max());
-  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1, as in vLLM: all tokens
-  fields.number("top_p", sampling.top_p, 0, 1);
-  fields.number("min_p", sampling.min_p, 0, 1);
-  // vLLM takes all above 0; within these bounds, no logit becomes infinite.
-  read_factor(fields, "repetition_penalty", sampling.adjustments.repetition_penalty, 0.01, 100);
-}
 
 std::optional<std::int64_t> read_max_tokens(Fields& fields, const char* field, std::int64_t least,
                                             const ModelCard& card) {
@@ -264,7 +167,6 @@ void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t see
   fields.boolean("stream", answer.stream);
   read_count(fields, card, request);
   read_sampling(fields, card, request.completion.sampling);
-  read_logprobs_mode(fields, card, request.completion.sampling);
   read_stop_tokens(fields, card, request);
   read_stop_strings(fields, card, request);
   answer.include_usage = read_include_usage(fields);

@@ -31,9 +31,6 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
 // fields.status. `seed` is used if the request has none.
 void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t seed, ApiRequest& request);
 
-// Reads temperature, top_k, top_p, min_p and repetition_penalty; missing ones keep their values.
-void read_distribution(Fields& fields, SamplingParams& sampling);
-
 // Reads max_tokens or max_completion_tokens: `least` or more, or -1, which stands for all that fit. Returns nullopt if
 // it is missing or null.
 std::optional<std::int64_t> read_max_tokens(Fields& fields, const char* field, std::int64_t least,

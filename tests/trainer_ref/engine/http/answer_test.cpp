@@ -121,7 +121,7 @@ TEST(Answer, BestOfReturnsTheLikeliestOnesFirst) {
 TEST(Answer, NoStopStringEndsWithinMinTokens) {
   const json fields{{"stop", {"AA", "BC"}}, {"min_tokens", 3}};
   const json choice = whole(fields, completion_of({65, 65, 66, 67}, FinishReason::kStop))["choices"][0];
-  EXPECT_EQ(choice["text"], "AA") << "BC begins within them and ends behind them";
+  EXPECT_EQ(choice["text"], "AA") << "BC begins within them and ends after them";
   EXPECT_EQ(choice["stop_reason"], "BC");
   std::string text;
   for (const json& event : streamed(fields, completion_of({65, 65, 66, 67}, FinishReason::kStop)))

@@ -64,7 +64,7 @@ TEST(StopStrings, DoNotEndWithinATextThatIsPassed) {
 
   StopStrings begun = stops({"ab", "abcd"});
   EXPECT_EQ(begun.pass("xabc"), "x");
-  EXPECT_EQ(begun.push("d"), "") << "it begins in what was passed, and ends behind it";
+  EXPECT_EQ(begun.push("d"), "") << "it begins in what was passed, and ends after it";
   EXPECT_EQ(begun.found(), "abcd");
 }
 
