@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -11,6 +12,7 @@
 #include <boost/asio/write.hpp>
 
 #include "engine_fixture.h"
+#include <bascule/trainer_ref/grpo/rollout/rollout_request.h>
 
 namespace bascule::test {
 namespace {
@@ -101,6 +103,92 @@ TEST_F(EngineHttp, StopsAtAStopToken) {
   EXPECT_EQ(stopped[0]["token_ids"], Json::array({ids[0]}));
 }
 
+TEST_F(EngineHttp, PenaltiesKeepTokensFromComingAgain) {
+  const Program engine = serve();
+  Json request{{"prompt", {1, 2, 3}}, {"temperature", 0}, {"max_tokens", 40}, {"ignore_eos", true}};
+  const auto distinct = [&] {
+    const Json ids = choices(request.dump())[0]["token_ids"];
+    EXPECT_EQ(ids.size(), 40U);
+    return std::set<int>(ids.begin(), ids.end()).size();
+  };
+  const std::size_t free = distinct();
+  ASSERT_LT(free, 40U);
+  for (const char* penalty : {"presence_penalty", "frequency_penalty"}) {
+    request[penalty] = 2;
+    EXPECT_GT(distinct(), free) << penalty;
+    request.erase(penalty);
+  }
+  request["repetition_penalty"] = 100;
+  EXPECT_GT(distinct(), free);
+}
+
+TEST_F(EngineHttp, ABiasAndMinTokensDecideWhatComes) {
+  const Program engine = serve();
+  Json request{{"prompt", {1, 2, 3}}, {"max_tokens", -1}, {"logit_bias", {{"63", 100}}}};  // the model's end
+  Json choice = choices(request.dump())[0];
+  EXPECT_EQ(choice["token_ids"], Json::array({63}));
+  request["min_tokens"] = 7;
+  choice = choices(request.dump())[0];
+  EXPECT_EQ(choice["token_ids"].size(), 8U);
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  request["ignore_eos"] = true;
+  EXPECT_EQ(choices(request.dump())[0]["token_ids"].size(), 253U) << "until the context is full";
+}
+
+TEST_F(EngineHttp, BestOfReturnsTheLikeliestOfTheCompletions) {
+  const Program engine = serve();
+  Json request{{"prompt", {1, 2, 3}}, {"max_tokens", 6}, {"seed", 4}, {"n", 5}, {"logprobs", 0}, {"ignore_eos", true}};
+  std::vector<std::pair<double, Json>> all;
+  for (const Json& choice : choices(request.dump())) {
+    double sum = 0;
+    for (const Json& logprob : choice["logprobs"]["token_logprobs"]) sum += logprob.get<double>();
+    all.emplace_back(sum, choice["token_ids"]);
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  request["n"] = 2;
+  request["best_of"] = 5;
+  const Json best = choices(request.dump());
+  ASSERT_EQ(best.size(), 2U);
+  EXPECT_EQ(best[0]["token_ids"], all[0].second);
+  EXPECT_EQ(best[1]["token_ids"], all[1].second);
+}
+
+// A checkpoint whose generation_config.json changes every request that does not choose.
+TEST_F(EngineHttp, AModelsFileHoldsForRequestsThatDoNotChooseAndNeverForATrainers) {
+  const std::filesystem::path model = folder_ / "opinionated";
+  std::filesystem::copy(checkpoint(), model);
+  std::ofstream(model / "generation_config.json")
+      << R"({"do_sample": true, "temperature": 0.05, "top_k": 1, "top_p": 0.1, "min_p": 0.9, "repetition_penalty": 50.0,
+             "max_new_tokens": 3, "eos_token_id": 63})";
+  const char* silent = R"({"prompt": [1, 2, 3], "max_tokens": 20, "seed": 5, "ignore_eos": true})";
+  const char* chosen = R"({"prompt": [1, 2, 3], "max_tokens": 20, "seed": 5, "ignore_eos": true, "temperature": 0.05,
+                           "top_k": 1, "top_p": 0.1, "min_p": 0.9, "repetition_penalty": 50.0})";
+  const auto of_a_trainer = [this] {
+    return Json::parse(
+        complete(ref::to_json({.prompt = {1, 2, 3}, .completions = 4, .max_tokens = 30, .seed = 9})).body)["choices"];
+  };
+  Json plain, expected, expected_of_trainer;
+  {
+    const Program engine = serve();
+    EXPECT_THAT(engine.output(), ::testing::Not(HasSubstr("that do not choose")));
+    plain = choices(silent)[0]["token_ids"];
+    expected = choices(chosen)[0]["token_ids"];
+    expected_of_trainer = of_a_trainer();
+  }
+  {
+    const Program engine = serve({"--model", model.string()});
+    EXPECT_THAT(engine.output(),
+                HasSubstr("requests that do not choose get temperature 0.05, top_k 1, top_p 0.1, min_p "
+                          "0.9, repetition_penalty 50, max_tokens 3, from"));
+    EXPECT_NE(expected, plain);
+    EXPECT_EQ(choices(silent)[0]["token_ids"], expected);
+    EXPECT_EQ(choices(R"({"prompt": [1], "max_tokens": null, "ignore_eos": true})")[0]["token_ids"].size(), 3U);
+    EXPECT_EQ(of_a_trainer(), expected_of_trainer);
+  }
+  const Program engine = serve({"--model", model.string(), "--generation-config", "none"});
+  EXPECT_EQ(choices(silent)[0]["token_ids"], plain);
+}
+
 // The engine scores a prompt with the same probabilities with which it generates.
 TEST_F(EngineHttp, EchoTellsOfAPromptWhatWasToldWhenItWasGenerated) {
   const Program engine = serve({"--max-step-tokens", "16", "--max-batch", "4"});
@@ -167,7 +255,8 @@ TEST_F(EngineHttp, AnswersABadRequestWithWhatIsWrongAndGoesOn) {
       {R"({"prompt": [64]})", "from 0 to 63"},
       {R"({"prompt": [1], "max_tokens": 300})", "max_tokens"},
       {R"({"prompt": [1], "max_tokens": 256})", "at most 256 together"},
-      {R"({"prompt": [1], "presence_penalty": 1})", "\"presence_penalty\" is not supported"},
+      {R"({"prompt": [1], "presence_penalty": 3})", "presence_penalty: expected a number from -2 to 2"},
+      {R"({"prompt": [1], "suffix": "x"})", "\"suffix\" is not supported"},
       {R"({"prompt": [1], "stop": "x"})", "this model's text cannot be read here"},
   };
   for (const auto& [body, why] : bad) {
@@ -279,6 +368,7 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--model", model, "--cache-bytes", "1KiB"}, "--cache-bytes=1KiB: one sequence of"},
       {{"--model", model, "--max-model-len", "100000"}, "the model's positions end at 256"},
       {{"--model", model, "--logprobs-mode", "cooked"}, "give one of raw, processed"},
+      {{"--model", model, "--generation-config", "nowhere"}, "--generation-config=nowhere: nowhere/generation_config"},
       {{"--model", model, "--api-key", "open sesame"}, "--api-key: expected a key of letters"},
       {{"--model", model, "--api-key="}, "--api-key=: give a key, or leave --api-key out"},
       {{"--model", model, "--api-key-file="}, "--api-key-file=: give a file"},

@@ -56,6 +56,7 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   card.device = settings.device.str();
   card.created = absl::ToUnixSeconds(absl::Now());
   card.logprobs = settings.logprobs;
+  card.defaults = settings.defaults;
   if (tokenizer.ok()) {
     card.tokenizer = *tokenizer;
   } else {

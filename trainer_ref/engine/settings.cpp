@@ -12,6 +12,7 @@
 #include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/api_key.h>
+#include <bascule/trainer_ref/engine/http/generation_config.h>
 #include <bascule/trainer_ref/engine/http/origins.h>
 #include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/program/torch_device.h>
@@ -79,6 +80,11 @@ ABSL_FLAG(
     std::string, logprobs_mode, "raw",
     "Log-probabilities for requests that do not choose: raw (of the logits) or processed (under the temperature).");
 ABSL_FLAG(
+    std::string, generation_config, "auto",
+    "Where temperature, top_k, top_p, min_p, repetition_penalty and max_new_tokens come from for requests that do not "
+    "choose: auto (the checkpoint's generation_config.json, if there is one), none (no file), or the folder of a "
+    "generation_config.json. The values are printed to stderr at the start.");
+ABSL_FLAG(
     bascule::ref::KeyFlag, api_key, {},
     "The key that clients must send (Authorization: Bearer KEY), except to /health and /metrics. Every user of this "
     "machine can read it here; prefer --api-key-file or the variable BASCULE_API_KEY.");
@@ -114,6 +120,7 @@ absl::Status check_flags() {
   FlagChecks checks;
   checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
       .not_empty("worker", worker, "a name", "engine-0")
+      .not_empty("generation-config", absl::GetFlag(FLAGS_generation_config), "auto, none or a folder", "none")
       .that(worker.size() <= kMostNameBytes, "worker", cat(absl::CHexEscape(worker.substr(0, 16)), "…"), "a name of ",
             worker.size(), " bytes; give one of 1 to ", kMostNameBytes, ", as --worker=engine-0")
       .that(is_printable(worker), "worker", absl::CHexEscape(worker),
@@ -233,6 +240,21 @@ absl::StatusOr<Connections::Limits> connection_limits() {
   return limits;
 }
 
+absl::StatusOr<RequestDefaults> request_defaults(const std::filesystem::path& model) {
+  const std::string given = absl::GetFlag(FLAGS_generation_config);
+  if (given == "none") return RequestDefaults{};
+  const std::filesystem::path file =
+      (given == "auto" ? model : std::filesystem::path(given)) / "generation_config.json";
+  absl::StatusOr<RequestDefaults> defaults = read_generation_config(file);
+  if (given == "auto" && absl::IsNotFound(defaults.status())) return RequestDefaults{};
+  BASCULE_TRY(of_flag(defaults.status(), "generation-config", given,
+                      "give auto, the folder of a generation_config.json, or none"));
+  if (const std::string changes = changes_of(*defaults); !changes.empty())
+    say(cat("requests that do not choose get ", changes, ", from ", file.string(),
+            "; --generation-config=none ignores the file"));
+  return defaults;
+}
+
 absl::StatusOr<HttpServerOptions> server_options() {
   HttpServerOptions options;
   BASCULE_ASSIGN(const HttpAddress address, parse_http_address("listen", absl::GetFlag(FLAGS_listen)));
@@ -286,6 +308,7 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   settings.config = *std::move(config);
   BASCULE_ASSIGN(const CacheSize cache, size_cache(settings.config, settings.dtype, settings.device));
   settings.max_model_len = cache.max_model_len;
+  BASCULE_ASSIGN(settings.defaults, request_defaults(settings.folder));
   settings.engine = engine_options(cache);
   return settings;
 }

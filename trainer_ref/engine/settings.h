@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/engine/http/http_server.h>
+#include <bascule/trainer_ref/engine/http/model_card.h>
 #include <bascule/trainer_ref/model/config.h>
 #include <bascule/transport/tensor.h>
 
@@ -27,6 +28,7 @@ struct EngineSettings {
   int threads = 1;
   std::int64_t max_model_len = 0, max_choices = 0;
   LogprobsMode logprobs = LogprobsMode::kRaw;
+  RequestDefaults defaults;
   EngineOptions engine;
   HttpServerOptions server;
 };

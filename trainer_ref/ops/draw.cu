@@ -279,37 +279,86 @@ __device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double
   }
 }
 
+// Looks for the row's likeliest token; none if the row has numbers that are not sound.
+template <typename T>
+__device__ bool weigh(Weighed<T>& row, int& likeliest, const T* logits, int vocabulary, float inverse, Memory& memory) {
+  const RowScan scan = RowScan::over(logits, vocabulary);
+  if (!find_highest(scan, logits, vocabulary, memory)) return false;
+  row = {scan, logits, vocabulary, memory.highest, inverse * kLog2E, 0};
+  likeliest = memory.token;
+  __syncthreads();
+  return true;
+}
+
+template <typename T>
+__device__ int choose(Weighed<T> row, int likeliest, const Draw& draw, Memory& memory) {
+  if (draw.token >= 0) return draw.token;
+  if (draw.inverse_temperature == 0) return likeliest;
+  // Rounded as the host compares: a weight below min_p is left out.
+  row.least = static_cast<Mass>(ceil(static_cast<double>(draw.min_p) * static_cast<double>(kOne)));
+  return draw_token(row, draw, memory);
+}
+
+// The log-probabilities of `token` and of the likeliest ones, at the inverse temperature `told`.
+template <typename T>
+__device__ Drawn report(Weighed<T> row, int token, float told, const Draw& draw, TopToken* tops, Memory& memory) {
+  row.scale = told * kLog2E;
+  const double log_total = log(static_cast<double>(total_of(row, memory)) / static_cast<double>(kOne));
+  const float chosen = to_float(row.logits[token]);
+  Drawn result;
+  result.token = token;
+  result.logprob = (static_cast<double>(chosen) - row.highest) * told - log_total;
+  if (draw.top > 0 || draw.token >= 0) {
+    Mass likelier = 0;
+    row.scan.each(row.logits, row.size, [&](int, float x) { likelier += x > chosen ? 1 : 0; });
+    result.rank = 1 + static_cast<std::int32_t>(RowScan::total(likelier, memory.scan));
+    if (draw.top > 0)
+      tell_top(row, tops + static_cast<std::size_t>(blockIdx.x) * kMostTop, min(draw.top, kMostTop), log_total, told,
+               memory);
+  }
+  return result;
+}
+
+__device__ float inverse_of(const Draw& draw) { return draw.inverse_temperature == 0 ? 1 : draw.inverse_temperature; }
+
 // One block per draw.
 template <typename T>
 __global__ void __launch_bounds__(RowScan::kThreads)
     draw_kernel(Drawn* drawn, TopToken* tops, const T* logits, int vocabulary, const Draw* draws) {
   __shared__ Memory memory;
   const Draw draw = draws[blockIdx.x];
-  const T* const row = logits + static_cast<std::size_t>(draw.row) * static_cast<std::size_t>(vocabulary);
-  const RowScan scan = RowScan::over(row, vocabulary);
+  if (draw.adjusted >= 0) return;
+  Weighed<T> row;
+  int likeliest = 0;
   Drawn result;
-  if (find_highest(scan, row, vocabulary, memory)) {
-    const bool greedy = draw.inverse_temperature == 0;
-    const float inverse = greedy ? 1 : draw.inverse_temperature;
-    Weighed<T> weighed{scan, row, vocabulary, memory.highest, inverse * kLog2E, 0};
-    const int likeliest = memory.token;
-    __syncthreads();
-    // Rounded as the host compares: a weight below min_p is left out.
-    Weighed<T> kept = weighed;
-    kept.least = static_cast<Mass>(ceil(static_cast<double>(draw.min_p) * static_cast<double>(kOne)));
-    result.token = draw.token >= 0 ? draw.token : greedy ? likeliest : draw_token(kept, draw, memory);
-    const float told = draw.raw ? 1 : inverse;  // for log-probabilities
-    weighed.scale = told * kLog2E;
-    const double log_total = log(static_cast<double>(total_of(weighed, memory)) / static_cast<double>(kOne));
-    const float chosen = to_float(row[result.token]);
-    result.logprob = (static_cast<double>(chosen) - weighed.highest) * told - log_total;
-    if (draw.top > 0 || draw.token >= 0) {
-      Mass likelier = 0;
-      scan.each(row, vocabulary, [&](int, float x) { likelier += x > chosen ? 1 : 0; });
-      result.rank = 1 + static_cast<std::int32_t>(RowScan::total(likelier, memory.scan));
-      if (draw.top > 0)
-        tell_top(weighed, tops + static_cast<std::size_t>(blockIdx.x) * kMostTop, min(draw.top, kMostTop), log_total,
-                 told, memory);
+  const float inverse = inverse_of(draw);
+  if (weigh(row, likeliest, logits + static_cast<std::size_t>(draw.row) * static_cast<std::size_t>(vocabulary),
+            vocabulary, inverse, memory))
+    result = report(row, choose(row, likeliest, draw, memory), draw.raw ? 1 : inverse, draw, tops, memory);
+  if (threadIdx.x == 0) drawn[blockIdx.x] = result;
+}
+
+// Draws from adjusted logits, and reports raw log-probabilities from the model's.
+template <typename T>
+__global__ void __launch_bounds__(RowScan::kThreads)
+    draw_adjusted_kernel(Drawn* drawn, TopToken* tops, const float* adjusted, const T* logits, int vocabulary,
+                         const Draw* draws) {
+  __shared__ Memory memory;
+  const Draw draw = draws[blockIdx.x];
+  if (draw.adjusted < 0) return;
+  Weighed<float> row;
+  int likeliest = 0;
+  Drawn result;
+  const float inverse = inverse_of(draw);
+  if (weigh(row, likeliest, adjusted + static_cast<std::size_t>(draw.adjusted) * static_cast<std::size_t>(vocabulary),
+            vocabulary, inverse, memory)) {
+    const int token = choose(row, likeliest, draw, memory);
+    if (!draw.raw) {
+      result = report(row, token, inverse, draw, tops, memory);
+    } else if (Weighed<T> raw;
+               weigh(raw, likeliest, logits + static_cast<std::size_t>(draw.row) * static_cast<std::size_t>(vocabulary),
+                     vocabulary, 1, memory)) {
+      result = report(raw, token, 1, draw, tops, memory);
     }
   }
   if (threadIdx.x == 0) drawn[blockIdx.x] = result;
@@ -322,6 +371,15 @@ CudaResult draw_tokens(Drawn* drawn, TopToken* tops, const void* logits, DType d
   return for_type(dtype, [&]<typename T>(T) {
     return BASCULE_CUDA_RESULT(launch(&draw_kernel<T>, dim3(static_cast<unsigned>(count)), RowScan::kThreads, 0, stream,
                                       drawn, tops, static_cast<const T*>(logits), static_cast<int>(vocabulary), draws));
+  });
+}
+
+CudaResult draw_adjusted_tokens(Drawn* drawn, TopToken* tops, const float* adjusted, const void* logits, DType dtype,
+                                std::int64_t vocabulary, const Draw* draws, std::int64_t count, Stream stream) {
+  return for_type(dtype, [&]<typename T>(T) {
+    return BASCULE_CUDA_RESULT(launch(&draw_adjusted_kernel<T>, dim3(static_cast<unsigned>(count)), RowScan::kThreads,
+                                      0, stream, drawn, tops, adjusted, static_cast<const T*>(logits),
+                                      static_cast<int>(vocabulary), draws));
   });
 }
 

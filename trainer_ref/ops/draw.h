@@ -22,11 +22,12 @@ struct Draw {
   float inverse_temperature = 1;  // 0: greedy
   float min_p = 0;                // the least weight of a token, as a fraction of the likeliest one's
   float top_p = 1;
-  std::int32_t top_k = 0;   // 0: all
-  std::int32_t row = 0;     // of the logits
-  std::int32_t top = 0;     // likeliest tokens to report; then also the drawn one's rank
-  std::int32_t token = -1;  // reports this token of a prompt and its rank, and draws none
-  bool raw = false;         // log-probabilities under softmax(logits), not softmax(logits / temperature)
+  std::int32_t top_k = 0;      // 0: all
+  std::int32_t row = 0;        // of the logits
+  std::int32_t top = 0;        // likeliest tokens to report; then also the drawn one's rank
+  std::int32_t token = -1;     // reports this token of a prompt and its rank, and draws none
+  std::int32_t adjusted = -1;  // the row of adjusted logits that is drawn from; -1: from the model's
+  bool raw = false;  // log-probabilities under softmax(logits), not softmax(logits / temperature); never adjusted
 };
 
 struct Drawn {
@@ -40,9 +41,15 @@ struct TopToken {
   float logprob = 0;
 };
 
-// Writes drawn [B] and tops [B, kMostTop] (null if no draw has `top`) for logits [rows, V], all in device memory.
+// Writes drawn [B] and tops [B, kMostTop] (null if no draw has `top`) for logits [rows, V], all in device memory. Skips
+// the draws from adjusted logits.
 kernels::cuda::CudaResult draw_tokens(Drawn* drawn, TopToken* tops, const void* logits, DType dtype,
                                       std::int64_t vocabulary, const Draw* draws, std::int64_t count,
                                       kernels::cuda::Stream stream);
+
+// Writes the results of the draws from adjusted logits [A, V] (adjust_logits.h), and skips all others.
+kernels::cuda::CudaResult draw_adjusted_tokens(Drawn* drawn, TopToken* tops, const float* adjusted, const void* logits,
+                                               DType dtype, std::int64_t vocabulary, const Draw* draws,
+                                               std::int64_t count, kernels::cuda::Stream stream);
 
 }  // namespace bascule::ref::ops

@@ -4,9 +4,11 @@
 
 namespace bascule::ref::ops::plain {
 
-void feed_tokens(std::int64_t* token_ids, const std::int32_t* drawn_by, const Drawn* drawn, std::int64_t count) {
-  for (std::int64_t n = 0; n < count; ++n)
-    if (drawn_by[n] >= 0) token_ids[n] = std::max(drawn[drawn_by[n]].token, 0);
+void feed_tokens(std::int32_t* history, const FedTokens& fed) {
+  for (std::int64_t n = 0; n < fed.tokens; ++n) {
+    if (n < fed.singles && fed.drawn_by[n] >= 0) fed.token_ids[n] = std::max(fed.drawn[fed.drawn_by[n]].token, 0);
+    history[fed.places[n]] = static_cast<std::int32_t>(fed.token_ids[n]);
+  }
 }
 
 }  // namespace bascule::ref::ops::plain

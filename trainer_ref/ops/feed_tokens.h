@@ -1,4 +1,5 @@
-// Copies the tokens that the previous step drew to where this step reads its input, without waiting for the host.
+// Copies the tokens that the previous step drew to where this step reads its input, without waiting for the host, and
+// notes each token's id beside its keys and values in the cache.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,20 @@
 
 namespace bascule::ref::ops {
 
-// token_ids[n] = drawn[drawn_by[n]].token if drawn_by[n] is not -1, or 0 if that draw had none; n < count. Device
-// memory.
-kernels::cuda::CudaResult feed_tokens(std::int64_t* token_ids, const std::int32_t* drawn_by, const Drawn* drawn,
-                                      std::int64_t count, kernels::cuda::Stream stream);
+struct FedTokens {
+  std::int64_t* token_ids = nullptr;       // [tokens]
+  const std::int32_t* drawn_by = nullptr;  // [singles]
+  const Drawn* drawn = nullptr;            // of the previous step
+  const std::int64_t* places = nullptr;    // [tokens]: in the cache
+  std::int64_t singles = 0, tokens = 0;    // the singles come first
+};
+
+// token_ids[n] = drawn[drawn_by[n]].token if drawn_by[n] is not -1, or 0 if that draw had none; n < singles. Then
+// history[places[n]] = token_ids[n]; n < tokens. Device memory.
+kernels::cuda::CudaResult feed_tokens(std::int32_t* history, const FedTokens& fed, kernels::cuda::Stream stream);
 
 namespace plain {
-void feed_tokens(std::int64_t* token_ids, const std::int32_t* drawn_by, const Drawn* drawn, std::int64_t count);
+void feed_tokens(std::int32_t* history, const FedTokens& fed);
 }  // namespace plain
 
 }  // namespace bascule::ref::ops

@@ -120,14 +120,65 @@ TEST_P(DrawTokens, OfLogitsThatAreNoNumbersAreNone) {
   }
 }
 
+// Every second draw is from adjusted logits; raw log-probabilities are the model's all the same.
+TEST_P(DrawTokens, FromAdjustedLogitsAreTheHosts) {
+  std::mt19937 random(13);
+  for (const std::size_t vocabulary : {15U, 1000U, 32003U, 151936U}) {
+    SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary);
+    constexpr std::size_t kRows = 4;
+    RealTensor logits = RealTensor::random(random, kRows * vocabulary, GetParam(), 3.0F);
+    std::normal_distribution<float> normal(0, 3);
+    std::vector<float> numbers(kRows * vocabulary);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = i % 7 == 0 ? -INFINITY : normal(random);
+    const Both<float> adjusted(numbers);
+    const std::vector<Request> requests = all_kinds(random, kRows, 300);
+    std::vector<Draw> wanted;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      wanted.push_back(draw_of(requests[i]));
+      if (i % 2 == 0) wanted.back().adjusted = static_cast<std::int32_t>(random() % kRows);
+    }
+    const Both<Draw> draws(wanted);
+    const Both<Drawn> drawn(requests.size());
+    const Both<TopToken> tops(requests.size() * kMostTop);
+    const auto v = static_cast<std::int64_t>(vocabulary), count = static_cast<std::int64_t>(requests.size());
+    ASSERT_CUDA(
+        draw_tokens(drawn.device(), tops.device(), logits.device(), GetParam(), v, draws.device(), count, nullptr));
+    ASSERT_CUDA(draw_adjusted_tokens(drawn.device(), tops.device(), adjusted.device(), logits.device(), GetParam(), v,
+                                     draws.device(), count, nullptr));
+    const std::vector<Drawn> found = drawn.fetched();
+    const std::vector<TopToken> found_tops = tops.fetched();
+    std::size_t equal = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const auto& [params, number, at] = requests[i];
+      std::vector<float> raw(vocabulary);
+      for (std::size_t id = 0; id < vocabulary; ++id) raw[id] = logits.host()[at * vocabulary + id];
+      std::vector<float> from = raw;
+      if (const std::int32_t row = wanted[i].adjusted; row >= 0)
+        std::copy_n(numbers.begin() + row * static_cast<std::ptrdiff_t>(vocabulary), vocabulary, from.begin());
+      const Sample host = *sample(from, raw, params, number);
+      const bool is_raw = params.logprobs == LogprobsMode::kRaw;
+      const Sample told = *score(is_raw ? raw : from, found[i].token, params, params.top_logprobs);
+      EXPECT_NEAR(found[i].logprob, told.logprob, 1e-4) << "draw " << i;
+      for (std::size_t t = 0; t < told.top.size(); ++t)
+        EXPECT_EQ(found_tops[i * kMostTop + t].token, told.top[t].token) << "draw " << i << ", top " << t;
+      EXPECT_EQ(found[i].rank, params.top_logprobs > 0 ? told.rank : 0) << "draw " << i;
+      equal += found[i].token == host.token ? 1 : 0;
+    }
+    EXPECT_GE(equal, requests.size() - 6) << "a number may fall on a border between two tokens";
+  }
+}
+
 // Each token comes as often as it is likely: 20,000 draws of one row, by the numbers that the engine uses.
 TEST_P(DrawTokens, ComeAsOftenAsTheyAreLikely) {
   constexpr std::size_t kVocabulary = 40, kDraws = 20000;
   std::mt19937 random(5);
   RealTensor logits = RealTensor::random(random, kVocabulary, GetParam(), 1.5F);
   std::vector<Draw> wanted;
-  for (std::size_t i = 0; i < kDraws; ++i)
-    wanted.push_back(draw_of({{.temperature = 0.8, .top_p = 0.9}, uniform(9, 0, i), 0}));
+  Request request{{.temperature = 0.8, .top_p = 0.9}, 0, 0};
+  for (std::size_t i = 0; i < kDraws; ++i) {
+    request.number = uniform(9, 0, i);
+    wanted.push_back(draw_of(request));
+  }
   const Both<Draw> draws(wanted);
   const Both<Drawn> drawn(kDraws);
   ASSERT_CUDA(

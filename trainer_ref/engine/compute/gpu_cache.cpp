@@ -11,6 +11,7 @@ GpuCache::GpuCache(const ModelConfig& config, std::size_t blocks, at::ScalarType
                      ops::kPageTokens, config.head_dim},
                     at::TensorOptions(device).dtype(dtype));
   values_ = at::zeros_like(keys_);
+  tokens_ = at::zeros({keys_.size(1), ops::kPageTokens}, at::TensorOptions(device).dtype(at::kInt));
 }
 
 ops::PagedCache GpuCache::layer(std::int64_t layer) const {
@@ -30,11 +31,13 @@ void GpuCache::copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies) 
   const at::Tensor ids = at::tensor(at::IntArrayRef(both), at::kLong).pin_memory().to(keys_.device(), true);
   for (at::Tensor& blocks : {std::ref(keys_), std::ref(values_)})
     blocks.index_copy_(1, ids.narrow(0, count, count), blocks.index_select(1, ids.narrow(0, 0, count)));
+  tokens_.index_copy_(0, ids.narrow(0, count, count), tokens_.index_select(0, ids.narrow(0, 0, count)));
 }
 
 void GpuCache::clear() {
   keys_.zero_();
   values_.zero_();
+  tokens_.zero_();
 }
 
 }  // namespace bascule::ref

@@ -1,4 +1,5 @@
-// The paged cache's memory on a GPU, as kernels read it (ops/paged_cache.h). The place's stream must be current.
+// The paged cache's memory on a GPU, as kernels read it (ops/paged_cache.h): keys, values, and which token each place
+// is of. The place's stream must be current.
 //
 // Shapes: L layers, G key/value heads, P tokens of a block, D head width.
 #pragma once
@@ -19,6 +20,7 @@ class GpuCache {
   GpuCache(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device);
 
   ops::PagedCache layer(std::int64_t layer) const;
+  std::int32_t* tokens() const { return tokens_.data_ptr<std::int32_t>(); }
   void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
   void clear();  // zeros
   // The block after the pool's last one. Rows that are only padding write there.
@@ -26,6 +28,7 @@ class GpuCache {
 
  private:
   at::Tensor keys_, values_;  // [L, blocks + 1, G, P, D]
+  at::Tensor tokens_;         // int32 [blocks + 1, P]
 };
 
 }  // namespace bascule::ref

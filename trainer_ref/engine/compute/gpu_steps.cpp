@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include <bascule/trainer_ref/engine/compute/cuda_check.h>
+#include <bascule/trainer_ref/ops/adjust_logits.h>
 #include <bascule/trainer_ref/ops/draw.h>
 #include <bascule/trainer_ref/ops/feed_tokens.h>
 #include <bascule/transport/status.h>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kFirstBytes = 1 << 20;  // for the numbers of steps that are launched
 constexpr std::int64_t kMostRecorded = 2048;   // tokens of a step; a step with more takes longer than its launches
+constexpr std::int64_t kMostBiased = 1 << 14;  // tokens with a bias, of a recorded step
 
 std::int64_t most_recorded(const StepsOptions& options) { return std::max(kMostRecorded, options.most_rows); }
 
@@ -26,7 +28,9 @@ StepShape largest_recorded(const StepsOptions& options) {
           .blocks = options.most_blocks,
           .tiles = 2 * (options.most_rows + most_recorded(options) / ops::kTileTokens),
           .picked = options.most_rows,
-          .draws = options.most_rows};
+          .draws = options.most_rows,
+          .adjusted = options.most_rows,
+          .biased = kMostBiased};
 }
 
 // Beyond these limits, kernels would write past the results, and the host past the numbers.
@@ -75,7 +79,7 @@ void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& dec
   const bool scores = std::any_of(step.rows.begin(), step.rows.end(),
                                   [](const Row& row) { return row.scored().first < row.scored().second; });
   const StepShape padded = StepNumbers::rounded_up(shape, options_.most_rows, options_.most_blocks);
-  const bool replays = graphs_ && !scores && padded.tokens <= most_recorded(options_);
+  const bool replays = graphs_ && !scores && padded.tokens <= most_recorded(options_) && padded.biased <= kMostBiased;
   StepNumbers& numbers = replays ? recorded_ : launched_;
   numbers.upload(step.rows, first_draws_, replays ? padded : shape, cache_.spare_block());
   first_draws_.assign(step.rows.size(), -1);
@@ -109,11 +113,16 @@ std::vector<RowOutput> GpuSteps::finish() {
 
 // Hidden states of all tokens, including those that the previous step draws.
 at::Tensor GpuSteps::forward(const Decoder& decoder, const StepNumbers& numbers) {
-  const std::int64_t singles = numbers.shape().singles;
-  if (singles > 0)
-    check(ops::feed_tokens(numbers.tensor(StepNumbers::kTokenIds, singles).mutable_data_ptr<std::int64_t>(),
-                           numbers.at<std::int32_t>(StepNumbers::kDrawnBy), data_of<const ops::Drawn>(results_.drawn),
-                           singles, options_.place.handle()));
+  const StepShape& shape = numbers.shape();
+  check(ops::feed_tokens(
+      cache_.tokens(),
+      {.token_ids = numbers.tensor(StepNumbers::kTokenIds, shape.tokens).mutable_data_ptr<std::int64_t>(),
+       .drawn_by = numbers.at<std::int32_t>(StepNumbers::kDrawnBy),
+       .drawn = data_of<const ops::Drawn>(results_.drawn),
+       .places = numbers.at<std::int64_t>(StepNumbers::kPlaces),
+       .singles = shape.singles,
+       .tokens = shape.tokens},
+      options_.place.handle()));
   return forward_(decoder.weights(), numbers, cache_);
 }
 
@@ -122,7 +131,23 @@ void GpuSteps::draw_picked(const Decoder& decoder, const StepNumbers& numbers, c
   if (shape.draws == 0) return;
   const at::Tensor picked =
       shape.picks_all ? hidden : hidden.index_select(0, numbers.tensor(StepNumbers::kPicked, shape.picked));
-  draw(at::linear(picked, decoder.weights().head), numbers.at<ops::Draw>(StepNumbers::kDraws), shape.draws);
+  const at::Tensor logits = at::linear(picked, decoder.weights().head);  // [picked, V]
+  draw(logits, numbers.at<ops::Draw>(StepNumbers::kDraws), shape.draws);
+  if (shape.adjusted > 0) draw_adjusted(logits, numbers);
+}
+
+void GpuSteps::draw_adjusted(const at::Tensor& logits, const StepNumbers& numbers) {
+  const StepShape& shape = numbers.shape();
+  const DType dtype = options_.dtype == at::kFloat ? DType::kF32 : DType::kBF16;
+  const at::Tensor adjusted = at::empty({shape.adjusted, config_.vocab_size}, logits.options().dtype(at::kFloat));
+  check(ops::adjust_logits(
+      adjusted.mutable_data_ptr<float>(), logits.data_ptr(), dtype, config_.vocab_size,
+      {.tokens = cache_.tokens(), .pages = numbers.at<std::int32_t>(StepNumbers::kBlocks), .pages_a_row = shape.blocks},
+      numbers.at<ops::Adjustment>(StepNumbers::kAdjustments), shape.adjusted,
+      numbers.at<ops::BiasedToken>(StepNumbers::kBiased), options_.place.handle()));
+  check(ops::draw_adjusted_tokens(data_of<ops::Drawn>(results_.drawn), data_of<ops::TopToken>(results_.tops),
+                                  adjusted.const_data_ptr<float>(), logits.data_ptr(), dtype, config_.vocab_size,
+                                  numbers.at<ops::Draw>(StepNumbers::kDraws), shape.draws, options_.place.handle()));
 }
 
 void GpuSteps::draw(const at::Tensor& logits, const ops::Draw* draws, std::int64_t count) {

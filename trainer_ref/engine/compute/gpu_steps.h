@@ -1,6 +1,7 @@
 // Computes steps on a GPU with few kernels: the paged forward pass, and the drawing of tokens on the device. The host
 // uploads a few numbers per row and gets a few bytes back. Steps are replayed as graphs, except long ones, whose
-// launches overlap their work, and steps that score prompts.
+// launches overlap their work, and steps that score prompts. Only steps of requests that change logits have the kernels
+// which do so.
 //
 // Two steps may be in progress, one after the other, so the host's buffers exist twice.
 #pragma once
@@ -53,6 +54,7 @@ class GpuSteps final : public Steps {
   at::Tensor forward(const Decoder& decoder, const StepNumbers& numbers);
   void draw_picked(const Decoder& decoder, const StepNumbers& numbers, const at::Tensor& hidden);
   void draw(const at::Tensor& logits, const ops::Draw* draws, std::int64_t count);
+  void draw_adjusted(const at::Tensor& logits, const StepNumbers& numbers);
   void fetch(HostResults& to, std::int64_t count, bool with_tops);
   Sample result(const HostResults& results, std::int64_t draw, std::int64_t top) const;
   void score_prompts(const Step& step, const Decoder& decoder, const at::Tensor& hidden, Started& started);

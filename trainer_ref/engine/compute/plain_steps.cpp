@@ -11,11 +11,18 @@ namespace {
 
 constexpr std::size_t kLogitsPerTask = 1 << 14;  // with fewer, waking another thread costs more than it saves
 
-// One sample for the sequence and one for each sibling.
-void sample_row(RowOutput& output, const Sequence& lead, std::span<const float> logits) {
+// One sample for the sequence and one for each sibling, whose logits are adjusted in the same way.
+void sample_row(RowOutput& output, const Sequence& lead, std::span<const float> raw) {
+  std::vector<float> adjusted;
+  std::span<const float> logits = raw;
+  if (const LogitAdjustments& adjustments = lead.sampling.adjustments; adjustments.any(lead.generated())) {
+    adjusted.assign(raw.begin(), raw.end());
+    adjust(adjusted, adjustments, lead.prompt(), lead.completion());
+    logits = adjusted;
+  }
   const auto draw = [&](const Sequence& sequence) {
     const double number = uniform(sequence.sampling.seed, sequence.choice, sequence.generated());
-    std::optional<Sample> drawn = sample(logits, sequence.sampling, number);
+    std::optional<Sample> drawn = sample(logits, raw, sequence.sampling, number);
     if (drawn) output.samples.push_back(*std::move(drawn));
     return drawn.has_value();
   };

@@ -38,7 +38,9 @@ std::array<std::int64_t, StepNumbers::kParts + 1> offsets_of(const StepShape& sh
       4 * shape.rows * shape.blocks,
       static_cast<std::int64_t>(sizeof(ops::PromptTile)) * shape.tiles,
       8 * shape.picked,
-      static_cast<std::int64_t>(sizeof(ops::Draw)) * shape.draws};
+      static_cast<std::int64_t>(sizeof(ops::Draw)) * shape.draws,
+      static_cast<std::int64_t>(sizeof(ops::Adjustment)) * shape.adjusted,
+      static_cast<std::int64_t>(sizeof(ops::BiasedToken)) * shape.biased};
   std::array<std::int64_t, StepNumbers::kParts + 1> offsets{};
   for (std::size_t i = 0; i < bytes.size(); ++i) offsets[i + 1] = offsets[i] + (bytes[i] + 15) / 16 * 16;
   return offsets;
@@ -75,6 +77,10 @@ StepShape StepNumbers::shape_of(std::span<const Row> rows) {
     if (!row.samples()) continue;
     ++shape.picked;
     shape.draws += 1 + static_cast<std::int64_t>(row.sequence->siblings.size());
+    if (const LogitAdjustments& adjustments = row.sequence->sampling.adjustments; adjustments.any(row.draw())) {
+      ++shape.adjusted;
+      shape.biased += static_cast<std::int64_t>(adjustments.biases(row.draw()).size());
+    }
   }
   shape.picks_all = shape.picked == shape.tokens;
   return shape;
@@ -90,6 +96,8 @@ StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows
           .tiles = next_power(shape.tiles),
           .picked = up(shape.picked, most_rows),
           .draws = up(shape.draws, most_rows),
+          .adjusted = up(shape.adjusted, most_rows),
+          .biased = next_power(shape.biased),
           .picks_all = shape.picks_all};
 }
 
@@ -119,15 +127,16 @@ void StepNumbers::upload(std::span<const Row> rows, std::span<const std::int32_t
   lay_out(shape);
   begins_.assign(rows.size(), 0);
   drawn_rows_.clear();
-  picked_ = tiles_ = 0;
+  picked_ = tiles_ = adjusted_ = biased_ = 0;
   const auto put = [&](bool single, std::int64_t number, std::int64_t begin) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Row& row = rows[i];
       if (is_single(row) != single) continue;
       begins_[i] = begin;
-      put_row(row, draws_before, number++, begin);
+      put_row(row, draws_before, number, begin);
       begin += static_cast<std::int64_t>(row.count);
-      if (row.samples()) put_draws(row, i, begin - 1);
+      if (row.samples()) put_draws(row, i, number, begin - 1);
+      ++number;
     }
     pad_rows(number, single ? shape.singles : shape.rows, spare_block);
     pad_tokens(begin, single ? shape.singles : shape.tokens, spare_block);
@@ -166,15 +175,36 @@ void StepNumbers::put_row(const Row& row, std::span<const std::int32_t> draws_be
         .position = static_cast<std::int32_t>(row.begin + i)};
 }
 
-void StepNumbers::put_draws(const Row& row, std::size_t index, std::int64_t last) {
+void StepNumbers::put_draws(const Row& row, std::size_t index, std::int64_t number, std::int64_t last) {
   host<std::int64_t>(kPicked)[picked_] = last;
+  const bool adjusts = row.sequence->sampling.adjustments.any(row.draw());
+  const std::int32_t adjusted = adjusts ? put_adjustment(row, number) : -1;
   const auto put = [&](const Sequence& sequence, std::uint64_t drawn) {
-    host<ops::Draw>(kDraws)[drawn_rows_.size()] = draw_for(sequence, drawn, picked_);
+    ops::Draw& draw = host<ops::Draw>(kDraws)[drawn_rows_.size()];
+    draw = draw_for(sequence, drawn, picked_);
+    draw.adjusted = adjusted;
     drawn_rows_.push_back(index);
   };
   put(*row.sequence, row.draw());
   for (const auto& sibling : row.sequence->siblings) put(*sibling, sibling->generated());
   ++picked_;
+}
+
+// Siblings have the same prompt and the same request, so the row is adjusted once for all of them.
+std::int32_t StepNumbers::put_adjustment(const Row& row, std::int64_t number) {
+  const LogitAdjustments& adjustments = row.sequence->sampling.adjustments;
+  const std::span<const TokenBias> biases = adjustments.biases(row.draw());
+  host<ops::Adjustment>(kAdjustments)[adjusted_] = {.row = static_cast<std::int32_t>(picked_),
+                                                    .pages = static_cast<std::int32_t>(number),
+                                                    .prompt = static_cast<std::int32_t>(row.sequence->prompt_tokens),
+                                                    .tokens = static_cast<std::int32_t>(row.end()),
+                                                    .repetition = adjustments.repetition_penalty,
+                                                    .presence = adjustments.presence_penalty,
+                                                    .frequency = adjustments.frequency_penalty,
+                                                    .first_bias = static_cast<std::int32_t>(biased_),
+                                                    .biases = static_cast<std::int32_t>(biases.size())};
+  for (const auto& [token, bias] : biases) host<ops::BiasedToken>(kBiased)[biased_++] = {token, bias};
+  return static_cast<std::int32_t>(adjusted_++);
 }
 
 void StepNumbers::pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block) {
@@ -197,6 +227,7 @@ void StepNumbers::pad_draws() {
   std::fill_n(host<std::int64_t>(kPicked) + picked_, shape_.picked - picked_, std::int64_t{0});
   const auto drawn = static_cast<std::int64_t>(drawn_rows_.size());
   std::fill_n(host<ops::Draw>(kDraws) + drawn, shape_.draws - drawn, ops::Draw{.inverse_temperature = 0});
+  std::fill_n(host<ops::Adjustment>(kAdjustments) + adjusted_, shape_.adjusted - adjusted_, ops::Adjustment{});
 }
 
 }  // namespace bascule::ref

@@ -1,6 +1,6 @@
 // What a GPU needs for a step besides weights and cache, in one copy from pinned memory: tokens (or which draw of the
-// previous step makes them), positions, places in the cache, the sequences' blocks, pieces of prompts, and what is
-// drawn from which logits.
+// previous step makes them), positions, places in the cache, the sequences' blocks, pieces of prompts, what requests
+// change about logits, and what is drawn from which logits.
 //
 // The batch is flat: first the rows that compute one token (`singles`), row by row, then pieces of prompts; each of the
 // two is padded at its end if the shape has more room than the rows need.
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/engine/schedule/step.h>
+#include <bascule/trainer_ref/ops/adjust_logits.h>
 #include <bascule/trainer_ref/ops/draw.h>
 #include <bascule/trainer_ref/ops/paged_attention.h>
 
@@ -29,13 +30,29 @@ struct StepShape {
   std::int64_t tiles = 0;
   std::int64_t picked = 0;  // tokens whose logits are made
   std::int64_t draws = 0;
-  bool picks_all = false;  // all tokens, in their order
+  std::int64_t adjusted = 0;  // rows of logits that requests change; 0: no kernel does
+  std::int64_t biased = 0;    // tokens that have a bias, over all of these rows
+  bool picks_all = false;     // all tokens, in their order
   auto operator<=>(const StepShape&) const = default;
 };
 
 class StepNumbers {
  public:
-  enum Part { kTokenIds, kPositions, kPlaces, kContexts, kRowOf, kDrawnBy, kBlocks, kTiles, kPicked, kDraws, kParts };
+  enum Part {
+    kTokenIds,
+    kPositions,
+    kPlaces,
+    kContexts,
+    kRowOf,
+    kDrawnBy,
+    kBlocks,
+    kTiles,
+    kPicked,
+    kDraws,
+    kAdjustments,
+    kBiased,
+    kParts
+  };
 
   // The shape of `rows`, in the order of the batch.
   static StepShape shape_of(std::span<const Row> rows);
@@ -56,7 +73,7 @@ class StepNumbers {
   const StepShape& shape() const { return shape_; }
   // A part on the device. `Element` must be the part's type: int64 for kTokenIds, kPositions, kPlaces and kPicked (the
   // token for each row of the logits); int32 for kContexts, kRowOf, kDrawnBy (-1: the token is known) and kBlocks;
-  // PromptTile for kTiles; Draw for kDraws.
+  // PromptTile for kTiles; Draw for kDraws; Adjustment for kAdjustments; BiasedToken for kBiased.
   template <typename Element>
   const Element* at(Part part) const {
     return reinterpret_cast<const Element*>(device_.const_data_ptr<std::uint8_t>() + offsets_[part]);
@@ -74,7 +91,8 @@ class StepNumbers {
   }
   void lay_out(const StepShape& shape);
   void put_row(const Row& row, std::span<const std::int32_t> draws_before, std::int64_t number, std::int64_t begin);
-  void put_draws(const Row& row, std::size_t index, std::int64_t last);
+  void put_draws(const Row& row, std::size_t index, std::int64_t number, std::int64_t last);
+  std::int32_t put_adjustment(const Row& row, std::int64_t number);
   void pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_draws();
@@ -86,7 +104,7 @@ class StepNumbers {
   std::array<std::int64_t, kParts + 1> offsets_{};
   std::vector<std::int64_t> begins_;
   std::vector<std::size_t> drawn_rows_;
-  std::int64_t picked_ = 0, tiles_ = 0;
+  std::int64_t picked_ = 0, tiles_ = 0, adjusted_ = 0, biased_ = 0;
 };
 
 // The draw for `sequence`, which has drawn `drawn` tokens before, from row `row` of the logits.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include <bascule/trainer_ref/engine/http/api.h>
@@ -120,14 +121,35 @@ json Answer::around(json choices, std::string_view object) const {
           {"choices", std::move(choices)}};
 }
 
+// The choices of an answer: all, or of each prompt the ones with the highest sums of log-probabilities, the highest
+// first.
+std::vector<const Sequence*> Answer::returned(const Completion& completion) const {
+  std::vector<const Sequence*> all;
+  all.reserve(completion.choices.size());
+  for (const auto& sequence : completion.choices) all.push_back(sequence.get());
+  if (options_.best == 0) return all;
+  const auto likelihood = [](const Sequence* sequence) {
+    return std::accumulate(sequence->samples.begin(), sequence->samples.end(), 0.0,
+                           [](double sum, const Sample& sample) { return sum + sample.logprob; });
+  };
+  std::vector<const Sequence*> best;
+  for (auto prompt = all.begin(); prompt != all.end(); prompt += options_.n) {
+    std::stable_sort(prompt, prompt + options_.n,
+                     [&](const Sequence* a, const Sequence* b) { return likelihood(a) > likelihood(b); });
+    best.insert(best.end(), prompt, prompt + options_.best);
+  }
+  return best;
+}
+
 std::string Answer::whole(const Completion& completion) {
   json choices = json::array();
-  for (const auto& sequence : completion.choices) {
+  for (const Sequence* sequence : returned(completion)) {
     json choice = told(sequence->choice, {.samples = sequence->samples,
                                           .epochs = sequence->epochs,
                                           .versions = sequence->versions,
                                           .finish = sequence->finish,
                                           .scores = sequence->prompt_scores.get()});
+    if (options_.best > 0) choice["index"] = choices.size();
     if (options_.chat) {
       choice["message"] = {{"role", "assistant"}, {"content", std::move(choice["text"])}, {"refusal", nullptr}};
       choice.erase("text");

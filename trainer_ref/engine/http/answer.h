@@ -42,6 +42,7 @@ class Answer {
     ChoiceText text;
     bool begun = false, ended = false;
   };
+  std::vector<const Sequence*> returned(const Completion& completion) const;
   nlohmann::json told(std::uint64_t index, const Piece& piece);  // the choice's object
   std::string event_of(std::uint64_t index, const Piece& piece);
   nlohmann::json around(nlohmann::json choices, std::string_view object) const;

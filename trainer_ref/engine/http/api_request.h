@@ -33,8 +33,10 @@ struct AnswerOptions {
   std::shared_ptr<const std::vector<std::string>> stop;  // null: none
   std::vector<std::int64_t> stop_token_ids;              // sorted: all that end a completion
   std::vector<std::int64_t> asked_stop_ids;              // the ones that the request names
-  std::int64_t n = 1;
-  Prompts prompts;  // if the answer reports them, else empty
+  std::int64_t min_tokens = 0;                           // so many tokens come before a stop string may end the text
+  std::int64_t n = 1;                                    // completions of each prompt
+  std::int64_t best = 0;                                 // of them, only the so many likeliest are returned; 0: all
+  Prompts prompts;                                       // if the answer reports them, else empty
 };
 
 struct ApiRequest {

@@ -27,7 +27,7 @@ std::string token_text(std::int64_t token, const ModelCard& card, bool as_id) {
 }
 
 ChoiceText::ChoiceText(const AnswerOptions& options, const ModelCard& card)
-    : stop_(options.stop, options.include_stop) {
+    : stop_(options.stop, options.include_stop), min_tokens_(options.min_tokens) {
   if (card.tokenizer) text_.emplace(card.tokenizer->stream(options.with_special_tokens));
 }
 
@@ -37,13 +37,20 @@ std::string ChoiceText::push_prompt(std::int64_t token) {
   return text;
 }
 
-std::string ChoiceText::push(std::int64_t token) { return stop_.push(push_prompt(token)); }
+std::string ChoiceText::until_stop(std::string_view text) {
+  return min_tokens_ > 0 && tokens_ <= min_tokens_ ? stop_.pass(text) : stop_.push(text);
+}
+
+std::string ChoiceText::push(std::int64_t token) {
+  ++tokens_;
+  return until_stop(push_prompt(token));
+}
 
 std::string ChoiceText::finish() {
   if (stop_.found()) return {};
   const std::string rest = text_ ? text_->finish() : "";
   characters_ += characters_of(rest);
-  std::string text = stop_.push(rest);
+  std::string text = until_stop(rest);
   return text + stop_.finish();
 }
 

@@ -32,8 +32,12 @@ class ChoiceText {
   const std::optional<std::string>& stop_string() const { return stop_.found(); }
 
  private:
+  std::string until_stop(std::string_view text);
+
   std::optional<TextStream> text_;  // none: no tokenizer
   StopStrings stop_;
+  const std::int64_t min_tokens_;  // no stop string ends within their text
+  std::int64_t tokens_ = 0;        // generated
   std::size_t characters_ = 0;
 };
 

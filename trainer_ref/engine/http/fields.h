@@ -26,7 +26,8 @@ class Fields {
 
   absl::Status status;  // INVALID_ARGUMENT: "FIELD: expected ..., found ..."
 
-  const Json* find(const char* field);  // null if it is missing
+  const Json* find(const char* field);                                     // null if it is missing
+  bool names(const char* field) const { return object_.contains(field); }  // perhaps as null
 
   template <std::integral T>
   void integer(const char* field, T& value, T low, T high) {

@@ -15,6 +15,12 @@
 
 namespace bascule::ref {
 
+// What holds for requests that do not choose.
+struct RequestDefaults {
+  SamplingParams sampling;
+  std::optional<std::int64_t> max_tokens;  // none: as many as fit
+};
+
 struct ModelCard {
   std::string id;                      // its name in answers
   std::vector<std::string> other_ids;  // further names, listed like the first
@@ -34,6 +40,7 @@ struct ModelCard {
   std::optional<ChatTemplate> chat;
   absl::Status no_chat;
   LogprobsMode logprobs = LogprobsMode::kRaw;  // for requests that do not choose
+  RequestDefaults defaults;
 };
 
 // Names the model: by `served`, or, if that is empty, by `folder`, which is as it was given to --model. A folder of

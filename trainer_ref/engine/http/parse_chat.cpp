@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -92,18 +93,16 @@ absl::StatusOr<std::string> cut_behind_last(std::string text, const Ordered& mes
   return text;
 }
 
-// Without max_tokens or max_completion_tokens, the default is everything that fits after the prompt.
-absl::Status read_max_tokens(Fields& fields, const ModelCard& card, CompletionRequest& request) {
+absl::Status read_length(Fields& fields, const ModelCard& card, CompletionRequest& request) {
   const auto length = static_cast<std::int64_t>(request.prompts.front().size());
-  std::int64_t asked = 0;
-  fields.integer("max_tokens", asked, std::int64_t{1}, card.max_model_len);
-  fields.integer("max_completion_tokens", asked, std::int64_t{1}, card.max_model_len);
+  const std::optional<std::int64_t> older = read_max_tokens(fields, "max_tokens", 1, card);
+  const std::optional<std::int64_t> newer = read_max_tokens(fields, "max_completion_tokens", 1, card);
   BASCULE_TRY(fields.status);
-  request.max_tokens = asked > 0 ? asked : card.max_model_len - length;
-  if (length + std::max(request.max_tokens, std::int64_t{1}) > card.max_model_len)
-    return invalid_argument("the messages have ", length, " tokens and max_completion_tokens is ",
-                            std::max(request.max_tokens, std::int64_t{1}), ": expected at most ", card.max_model_len,
-                            " together (--max-model-len)");
+  const std::int64_t room = set_max_tokens(newer ? newer : older, card, request);
+  if (length + room > card.max_model_len)
+    return invalid_argument("the messages have ", length, " tokens and max_completion_tokens is ", room,
+                            ": expected at most ", card.max_model_len, " together (--max-model-len)");
+  request.max_tokens = std::min(request.max_tokens, card.max_model_len - length);
   return absl::OkStatus();
 }
 
@@ -160,9 +159,8 @@ absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& ca
   Fields fields(object);
   ApiRequest request;
   request.answer.chat = true;
-  request.completion.sampling.seed = seed;
   BASCULE_TRY(check_model(fields, card));
-  read_shared_fields(fields, card, request);
+  read_shared_fields(fields, card, seed, request);
   request.answer.logprobs = read_chat_logprobs(fields);
   fields.neutral("echo", {false});
   bool add_special_tokens = false;  // the template writes them itself
@@ -171,7 +169,7 @@ absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& ca
   const EncodeLimits limits{.most_tokens = static_cast<std::size_t>(card.max_model_len), .stop = stop};
   BASCULE_ASSIGN(std::vector<std::int64_t> tokens, read_messages(text, fields, card, add_special_tokens, limits));
   request.completion.prompts.push_back(std::move(tokens));
-  BASCULE_TRY(read_max_tokens(fields, card, request.completion));
+  BASCULE_TRY(read_length(fields, card, request.completion));
   BASCULE_TRY(finish_request(card, request));
   request.ignored = fields.unread();
   return request;

@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -28,7 +29,8 @@ absl::StatusOr<std::vector<std::int64_t>> read_prompt(const json& prompt, bool a
   return tokens;
 }
 
-absl::Status read_prompts(Fields& fields, const ModelCard& card, const std::stop_token& stop,
+// Each prompt must leave room for `room` tokens.
+absl::Status read_prompts(Fields& fields, const ModelCard& card, std::int64_t room, const std::stop_token& stop,
                           CompletionRequest& request) {
   bool add_special_tokens = true;
   fields.boolean("add_special_tokens", add_special_tokens);
@@ -43,9 +45,9 @@ absl::Status read_prompts(Fields& fields, const ModelCard& card, const std::stop
     BASCULE_ASSIGN(std::vector<std::int64_t> tokens,
                    read_prompt(several ? (*given)[i] : *given, add_special_tokens, card, limits));
     const auto length = static_cast<std::int64_t>(tokens.size());
-    if (length + request.max_tokens > card.max_model_len)
-      return invalid_argument("prompt ", i, " has ", length, " tokens and max_tokens is ", request.max_tokens,
-                              ": expected at most ", card.max_model_len, " together (--max-model-len)");
+    if (length + room > card.max_model_len)
+      return invalid_argument("prompt ", i, " has ", length, " tokens and max_tokens is ", room, ": expected at most ",
+                              card.max_model_len, " together (--max-model-len)");
     request.prompts.push_back(std::move(tokens));
   }
   return absl::OkStatus();
@@ -67,17 +69,18 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCa
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
   ApiRequest request;
-  request.completion.sampling.seed = seed;
   BASCULE_TRY(check_model(fields, card));
-  read_shared_fields(fields, card, request);
+  read_shared_fields(fields, card, seed, request);
   fields.boolean("echo", request.answer.echo);
   request.answer.logprobs = read_completion_logprobs(fields);
   fields.neutral("suffix", {""});
   // Without a token to generate, the answer is about the prompt.
   const std::int64_t least = request.answer.echo || request.answer.prompt_logprobs ? 0 : 1;
-  fields.integer("max_tokens", request.completion.max_tokens, least, card.max_model_len);
+  std::optional<std::int64_t> most = read_max_tokens(fields, "max_tokens", least, card);
+  if (!fields.names("max_tokens")) most = request.completion.max_tokens;  // OpenAI's default; null: as in vLLM
+  const std::int64_t room = set_max_tokens(most, card, request.completion);
   BASCULE_TRY(fields.status);
-  BASCULE_TRY(read_prompts(fields, card, stop, request.completion));
+  BASCULE_TRY(read_prompts(fields, card, room, stop, request.completion));
   BASCULE_TRY(finish_request(card, request));
   request.ignored = fields.unread();
   return request;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <string>
 #include <utility>
 
+#include <bascule/trainer_ref/engine/http/sampling_fields.h>
 #include <bascule/trainer_ref/engine/http/stop_strings.h>
 #include <bascule/trainer_ref/text/text_stream.h>
 #include <bascule/transport/json.h>
@@ -18,6 +18,8 @@ using nlohmann::json;
 
 // The most log-probabilities of prompts in an answer: the prompts' tokens, times the tokens that are reported at each.
 constexpr std::int64_t kMostPromptScores = 1 << 20;
+
+constexpr std::int64_t kAsManyAsFit = -1;  // as max_tokens
 
 // Fields of OpenAI and vLLM that have no effect here.
 constexpr std::array<const char*, 14> kHarmless{"user",
@@ -35,13 +37,8 @@ constexpr std::array<const char*, 14> kHarmless{"user",
                                                 "length_penalty",
                                                 "spaces_between_special_tokens"};
 
-void read_neutral_fields(Fields& fields, std::int64_t n) {
+void read_neutral_fields(Fields& fields) {
   fields.accept(kHarmless);
-  for (const char* penalty : {"presence_penalty", "frequency_penalty"}) fields.neutral(penalty, {0});
-  fields.neutral("repetition_penalty", {1});
-  fields.neutral("logit_bias", {json::object()});
-  fields.neutral("best_of", {n});
-  fields.neutral("min_tokens", {0});
   fields.neutral("use_beam_search", {false});
   fields.neutral("bad_words", {json::array()});
   fields.neutral("truncate_prompt_tokens", {nullptr});
@@ -49,32 +46,6 @@ void read_neutral_fields(Fields& fields, std::int64_t n) {
   for (const char* guide : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
                             "logits_processors", "allowed_token_ids"})
     fields.neutral(guide, {nullptr});
-}
-
-void read_sampling(Fields& fields, SamplingParams& sampling) {
-  fields.number("temperature", sampling.temperature, 0, 100);
-  fields.integer("top_k", sampling.top_k, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max());
-  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1, as in vLLM: all tokens
-  fields.number("top_p", sampling.top_p, 0, 1);
-  fields.number("min_p", sampling.min_p, 0, 1);
-  if (const json* seed = fields.find("seed");
-      seed != nullptr && seed->is_number_integer() && !seed->is_number_unsigned())
-    sampling.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());  // OpenAI's seeds are signed
-  else
-    fields.integer("seed", sampling.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
-}
-
-void read_logprobs_mode(Fields& fields, const ModelCard& card, SamplingParams& sampling) {
-  sampling.logprobs = card.logprobs;
-  const json* mode = fields.find("logprobs_mode");
-  if (mode == nullptr) return;
-  if (*mode == "raw" || *mode == "raw_logprobs") {
-    sampling.logprobs = LogprobsMode::kRaw;
-  } else if (*mode == "processed" || *mode == "processed_logprobs") {
-    sampling.logprobs = LogprobsMode::kProcessed;
-  } else {
-    fields.refuse("logprobs_mode", *mode, "\"raw\" (of the logits) or \"processed\" (at the temperature)");
-  }
 }
 
 void read_stop_tokens(Fields& fields, const ModelCard& card, ApiRequest& request) {
@@ -114,6 +85,20 @@ void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& reques
   request.answer.stop = std::move(strings);
 }
 
+// With best_of above n, that many completions are made, and the n likeliest ones returned.
+void read_count(Fields& fields, const ModelCard& card, ApiRequest& request) {
+  std::int64_t& made = request.completion.n;
+  fields.integer("n", made, std::int64_t{1}, card.max_batch);
+  const std::int64_t returned = made;
+  fields.integer("best_of", made, returned, card.max_batch);
+  if (made == returned) return;
+  request.answer.best = returned;
+  if (request.answer.stream)
+    fields.refuse(
+        invalid_argument("best_of: not above n in a stream, because the best ones are known at the end; leave "
+                         "out \"stream\" or \"best_of\""));
+}
+
 bool read_include_usage(Fields& fields) {
   const json* options = fields.find("stream_options");
   if (options == nullptr) return false;
@@ -126,6 +111,23 @@ bool read_include_usage(Fields& fields) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> read_max_tokens(Fields& fields, const char* field, std::int64_t least,
+                                            const ModelCard& card) {
+  const json* given = fields.find(field);
+  if (given == nullptr || *given == kAsManyAsFit) return given == nullptr ? std::nullopt : std::optional(kAsManyAsFit);
+  std::int64_t most = least;
+  fields.integer(field, most, least, card.max_model_len);
+  return most;
+}
+
+std::int64_t set_max_tokens(std::optional<std::int64_t> asked, const ModelCard& card, CompletionRequest& request) {
+  const std::int64_t most = asked.value_or(card.defaults.max_tokens.value_or(kAsManyAsFit));
+  request.max_tokens = most == kAsManyAsFit ? card.max_model_len : most;
+  if (asked && *asked != kAsManyAsFit) return *asked;
+  request.max_length = card.max_model_len;
+  return 1;
+}
 
 absl::StatusOr<json> parse_object(std::string_view text) {
   BASCULE_ASSIGN(json object, parse_json(text, "the request"));
@@ -163,14 +165,15 @@ absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add
   return tokens;
 }
 
-void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& request) {
+void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t seed, ApiRequest& request) {
   AnswerOptions& answer = request.answer;
-  fields.integer("n", request.completion.n, std::int64_t{1}, card.max_batch);
-  read_sampling(fields, request.completion.sampling);
-  read_logprobs_mode(fields, card, request.completion.sampling);
+  request.completion.sampling = card.defaults.sampling;
+  request.completion.sampling.seed = seed;
+  fields.boolean("stream", answer.stream);
+  read_count(fields, card, request);
+  read_sampling(fields, card, request.completion.sampling);
   read_stop_tokens(fields, card, request);
   read_stop_strings(fields, card, request);
-  fields.boolean("stream", answer.stream);
   answer.include_usage = read_include_usage(fields);
   fields.boolean("return_token_ids", answer.return_token_ids);
   fields.boolean("return_tokens_as_token_ids", answer.tokens_as_ids);
@@ -185,15 +188,16 @@ void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& reque
     answer.prompt_logprobs = true;
     request.completion.prompt_logprobs = prompt_logprobs;
   }
-  read_neutral_fields(fields, request.completion.n);
+  read_neutral_fields(fields);
 }
 
 absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
   CompletionRequest& completion = request.completion;
   AnswerOptions& answer = request.answer;
   if (completion.choices() > static_cast<std::size_t>(card.max_choices))
-    return invalid_argument(completion.prompts.size(), " prompts with n = ", completion.n, " make ",
-                            completion.choices(), " completions: expected at most ", card.max_choices, " in a request");
+    return invalid_argument(completion.prompts.size(), " prompts with ", answer.best > 0 ? "best_of" : "n", " = ",
+                            completion.n, " make ", completion.choices(), " completions: expected at most ",
+                            card.max_choices, " in a request");
   if (answer.echo && answer.logprobs)
     completion.prompt_logprobs = std::max(completion.prompt_logprobs.value_or(0), *answer.logprobs);
   if (completion.prompt_logprobs) {
@@ -204,24 +208,33 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       return invalid_argument("the log-probabilities of these prompts are ", scores, ": expected at most ",
                               kMostPromptScores, " in a request; send fewer prompts, or request fewer tokens at each");
   }
+  BASCULE_TRY(forbid_early_ends(card, completion));
   if (answer.logprobs) completion.sampling.top_logprobs = *answer.logprobs;
   answer.n = completion.n;
   answer.stop_token_ids = completion.stop_token_ids;
+  answer.min_tokens = completion.sampling.adjustments.min_tokens;
   if (answer.echo || answer.prompt_logprobs || answer.return_token_ids) answer.prompts = completion.prompts;
   if (answer.stop) {
-    completion.text_end = [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo,
-                           with_special_tokens =
-                               answer.with_special_tokens](std::span<const std::int64_t> prompt) -> TextEnd {
+    completion.text_end =
+        [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo, min_tokens = answer.min_tokens,
+         with_special_tokens = answer.with_special_tokens](std::span<const std::int64_t> prompt) -> TextEnd {
       struct Watch {
         TextStream text;
         StopStrings stop;
+        std::int64_t passing;  // tokens before one may end the text
       };
-      auto watch =
-          std::make_shared<Watch>(Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false)});
+      auto watch = std::make_shared<Watch>(
+          Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false), min_tokens});
       if (echo)  // as in the answer: the first token of a text may decode differently
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
-        watch->stop.push(watch->text.push(token));
+        const std::string text = watch->text.push(token);
+        if (watch->passing == 0) {
+          watch->stop.push(text);
+        } else {
+          watch->stop.pass(text);
+          --watch->passing;
+        }
         return watch->stop.found().has_value();
       };
     };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -27,8 +28,17 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
                                                         bool add_special_tokens, const EncodeLimits& limits);
 
 // Reads the fields that both kinds of completions share, except prompts, max_tokens and logprobs. Errors are in
-// fields.status.
-void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& request);
+// fields.status. `seed` is used if the request has none.
+void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t seed, ApiRequest& request);
+
+// Reads max_tokens or max_completion_tokens: `least` or more, or -1, which stands for all that fit. Returns nullopt if
+// it is missing or null.
+std::optional<std::int64_t> read_max_tokens(Fields& fields, const char* field, std::int64_t least,
+                                            const ModelCard& card);
+
+// Sets the request's max_tokens and max_length. nullopt: the model's own number, or as many as fit. Returns how many
+// tokens must fit after each prompt.
+std::int64_t set_max_tokens(std::optional<std::int64_t> asked, const ModelCard& card, CompletionRequest& request);
 
 // Checks the request as a whole once all of its fields are read, and fills in what the answer needs from it.
 absl::Status finish_request(const ModelCard& card, ApiRequest& request);

@@ -22,6 +22,8 @@ class StopStrings {
   // Returns the text that `more` makes certain: all but an end with which a stop string may begin. Empty once a stop
   // string was found.
   std::string push(std::string_view more);
+  // Like push(), but no stop string ends within `more`. One that begins there may end in what push() adds later.
+  std::string pass(std::string_view more);
   std::string finish();  // returns the rest, once nothing follows
 
   // The stop string that ended the text: the one that begins first; of several that begin there, the first in the list.
@@ -30,7 +32,10 @@ class StopStrings {
  private:
   const std::shared_ptr<const std::vector<std::string>> strings_;  // null: none
   const bool included_;
+  std::string release();
+
   std::string held_;
+  std::size_t passed_ = 0;  // bytes of held_ within which no stop string ends
   std::optional<std::string> found_;
 };
 

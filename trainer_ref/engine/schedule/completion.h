@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@ struct CompletionRequest {
   std::vector<std::vector<std::int64_t>> prompts;
   std::int64_t n = 1;  // completions of each prompt
   std::int64_t max_tokens = 16;
+  std::int64_t max_length = std::numeric_limits<std::int64_t>::max();  // of a prompt and its completion
   SamplingParams sampling;
   std::vector<std::int64_t> stop_token_ids;  // sorted
   // Makes a TextEnd for each completion of a prompt; null: no text ends them.

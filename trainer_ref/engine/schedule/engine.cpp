@@ -179,7 +179,8 @@ void Engine::obey(Submitted command) {
       sequence->request = command.id;
       sequence->choice = choice++;
       sequence->sampling = request.sampling;
-      sequence->max_tokens = request.max_tokens;
+      sequence->max_tokens =
+          std::min(request.max_tokens, request.max_length - static_cast<std::int64_t>(prompt.size()));
       sequence->stop_token_ids = request.stop_token_ids;
       if (request.text_end) sequence->text_end = request.text_end(prompt);
       sequence->prompt_scores = scores;

@@ -57,11 +57,13 @@ double total_weight(std::span<const float> logits, double highest, double invers
   return total;
 }
 
-// Normalizes raw or processed log-probabilities, as `params` say. `total` is the total weight of the processed ones.
-LogSoftmax log_softmax(std::span<const float> logits, const SamplingParams& params, double highest, double total) {
-  const double inverse = inverse_of(params);
-  if (params.logprobs == LogprobsMode::kProcessed || inverse == 1) return {highest, inverse, std::log(total)};
-  return {highest, 1, std::log(total_weight(logits, highest, 1))};
+double highest_of(std::span<const float> logits) { return *std::max_element(logits.begin(), logits.end()); }
+
+// Normalizes log-probabilities in the mode that `params` name.
+LogSoftmax log_softmax(std::span<const float> logits, const SamplingParams& params) {
+  const double highest = highest_of(logits);
+  const double inverse = params.logprobs == LogprobsMode::kProcessed ? inverse_of(params) : 1;
+  return {highest, inverse, std::log(total_weight(logits, highest, inverse))};
 }
 
 std::vector<TokenLogprob> likeliest(std::span<const float> logits, const LogSoftmax& log_softmax, std::int64_t count) {
@@ -96,7 +98,8 @@ double uniform(std::uint64_t seed, std::uint64_t choice, std::uint64_t position)
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-std::optional<Sample> sample(std::span<const float> logits, const SamplingParams& params, double draw) {
+std::optional<Sample> sample(std::span<const float> logits, std::span<const float> raw, const SamplingParams& params,
+                             double draw) {
   const auto top = std::max_element(logits.begin(), logits.end());
   const double highest = *top;
   if (!std::isfinite(highest)) return std::nullopt;
@@ -109,8 +112,11 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
   for (std::size_t id = 0; id < logits.size(); ++id) total += weights[id] = weight(id);
   if (!std::isfinite(total)) return std::nullopt;
   const auto chosen = [&](std::size_t id) {
-    return sample_of(logits, id, log_softmax(logits, params, highest, total), params.top_logprobs,
-                     params.top_logprobs > 0);
+    const bool is_raw = params.logprobs == LogprobsMode::kRaw;
+    const bool is_known = !is_raw || (inverse_temperature == 1 && raw.data() == logits.data());
+    const LogSoftmax normalized =
+        is_known ? LogSoftmax{highest, inverse_temperature, std::log(total)} : log_softmax(raw, params);
+    return sample_of(is_raw ? raw : logits, id, normalized, params.top_logprobs, params.top_logprobs > 0);
   };
   if (greedy) return chosen(static_cast<std::size_t>(top - logits.begin()));
 
@@ -130,11 +136,9 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
 
 std::optional<Sample> score(std::span<const float> logits, std::int64_t token, const SamplingParams& params,
                             std::int64_t count) {
-  const double highest = *std::max_element(logits.begin(), logits.end());
-  if (!std::isfinite(highest)) return std::nullopt;
-  const double total = total_weight(logits, highest, inverse_of(params));
-  if (!std::isfinite(total)) return std::nullopt;
-  return sample_of(logits, static_cast<std::size_t>(token), log_softmax(logits, params, highest, total), count, true);
+  const LogSoftmax normalized = log_softmax(logits, params);
+  if (!std::isfinite(normalized.highest) || !std::isfinite(normalized.log_total)) return std::nullopt;
+  return sample_of(logits, static_cast<std::size_t>(token), normalized, count, true);
 }
 
 }  // namespace bascule::ref

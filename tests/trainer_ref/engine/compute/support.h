@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "trainer_ref/engine/schedule/plain_adjust.h"
 #include <bascule/trainer_ref/engine/compute/torch_runner.h>
 #include <bascule/trainer_ref/engine/schedule/scheduler.h>
+#include <bascule/trainer_ref/model/causal_attention.h>
 
 namespace bascule::ref {
 
@@ -47,6 +50,68 @@ inline std::vector<TestRequest> mixed_requests(std::int64_t vocabulary) {
   requests.push_back({requests[8].prompt, 20});  // a prefix that was computed already
   requests.push_back({requests[9].prompt, 12, {.temperature = 0}, 3});
   return requests;
+}
+
+// The same requests, three of four with something that changes logits, in all combinations; a further one with
+// siblings.
+inline std::vector<std::pair<TestRequest, PlainAdjustments>> adjusted_requests(std::int64_t vocabulary) {
+  std::mt19937 random(12);
+  std::vector<std::pair<TestRequest, PlainAdjustments>> requests;
+  for (TestRequest& request : mixed_requests(vocabulary)) {
+    const std::size_t kind = requests.size();
+    PlainAdjustments wanted;
+    if (kind % 4 == 1 || kind % 8 == 2) wanted.repetition = 1.3;
+    if (kind % 4 == 2 || kind % 8 == 1) wanted = {.repetition = wanted.repetition, .presence = 0.7, .frequency = -0.4};
+    if (kind % 4 == 3 || kind % 3 == 1) {
+      for (int i = 0; i < 9; ++i) wanted.bias[static_cast<std::int64_t>(random()) % vocabulary] = 2.0 - i;
+      wanted.min_tokens = 7;
+      for (std::int64_t id = 0; id < vocabulary; id += 2) wanted.ends.push_back(id);
+    }
+    if (kind % 4 != 0) request.sampling.adjustments = wanted.made();
+    if (kind % 4 == 0) wanted = {};
+    request.sampling.logprobs = kind % 2 == 0 ? LogprobsMode::kRaw : LogprobsMode::kProcessed;
+    requests.emplace_back(std::move(request), std::move(wanted));
+  }
+  requests.push_back(requests[5]);
+  requests.back().first.n = 3;
+  return requests;
+}
+
+inline std::vector<TestRequest> first_of(const std::vector<std::pair<TestRequest, PlainAdjustments>>& requests) {
+  std::vector<TestRequest> all;
+  for (const auto& [request, wanted] : requests) all.push_back(request);
+  return all;
+}
+
+// Logits [T, V] of all tokens, by the simplest pass on the CPU.
+inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int64_t>& tokens) {
+  const c10::InferenceMode no_gradients;
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  CausalAttention attention(pack_rows({length}));
+  return decoder.logits(
+      decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention));
+}
+
+// Expects each greedy token to be the likeliest one of the CPU's logits, adjusted in the plainest way, or to be below
+// it by at most `tolerance` of the largest logit; and its logprob to be as far from the CPU's at most, in the request's
+// mode.
+inline void expect_adjusted(const Decoder& decoder, const Sequence& sequence, const PlainAdjustments& wanted,
+                            double tolerance) {
+  const at::Tensor logits = cpu_logits(decoder, sequence.tokens).to(at::kFloat).contiguous();
+  const double margin = tolerance * logits.abs().max().item<double>();
+  for (std::size_t t = 0; t < sequence.generated(); ++t) {
+    const at::Tensor row = logits[static_cast<std::int64_t>(sequence.prompt_tokens + t) - 1];
+    const std::vector<double> adjusted = wanted.of({row.const_data_ptr<float>(), static_cast<std::size_t>(row.numel())},
+                                                   sequence.prompt(), sequence.completion().first(t));
+    const std::int64_t token = sequence.completion()[t];
+    const double highest = *std::max_element(adjusted.begin(), adjusted.end());
+    EXPECT_GE(adjusted[static_cast<std::size_t>(token)], highest - margin)
+        << "request " << sequence.request << ", choice " << sequence.choice << ", token " << t;
+    const bool is_raw = sequence.sampling.logprobs == LogprobsMode::kRaw;
+    const at::Tensor told = is_raw ? row.to(at::kDouble) : at::tensor(at::ArrayRef<double>(adjusted), at::kDouble);
+    EXPECT_NEAR(sequence.samples[t].logprob, told.log_softmax(-1)[token].item<double>(), 2 * margin)
+        << "request " << sequence.request << ", token " << t;
+  }
 }
 
 // A TestEngine's device and weights; by default the checkpoint's on the CPU.

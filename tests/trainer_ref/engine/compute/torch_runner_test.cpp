@@ -64,6 +64,18 @@ TEST_P(TorchRunnerTest, PreemptionAndChunksChangeNothing) {
   }
 }
 
+// Also if sequences are pre-empted and computed again, share prefixes, or begin as siblings.
+TEST_P(TorchRunnerTest, WhatRequestsChangeAboutLogitsIsThePlainestWays) {
+  TestEngine roomy(GetParam(), 256, {});
+  TestEngine tight(GetParam(), 9, {.max_batch = 8, .max_step_tokens = 20});
+  const auto requests = adjusted_requests(roomy.config().vocab_size);
+  const Decoder decoder = *Decoder::bind(roomy.config(), *read_weights(roomy.folder(), roomy.config(), DType::kF32));
+  for (TestEngine* engine : {&roomy, &tight})
+    for (const auto& sequence : engine->run(first_of(requests)))
+      expect_adjusted(decoder, *sequence, requests[sequence->request].second, 1e-4);
+  EXPECT_GT(tight.scheduler().preemptions(), 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TorchRunnerTest, ::testing::Values("qwen2", "qwen3", "mistral", "llama_scaled"),
                          [](const auto& name) { return std::string(name.param); });
 

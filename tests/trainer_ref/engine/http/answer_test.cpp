@@ -101,6 +101,34 @@ TEST(Answer, APromptCountsOnceWhateverNIs) {
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 2);
 }
 
+// The third of four completions is the likeliest by its sum, the first comes next.
+TEST(Answer, BestOfReturnsTheLikeliestOnesFirst) {
+  Completion completion = completion_of({65, 66}, FinishReason::kLength, 4);
+  const std::vector<std::vector<std::int64_t>> tokens{{66, 66}, {67, 67}, {68, 68}, {69, 69}};
+  const std::vector<std::vector<double>> logprobs{{-1, -1}, {-0.1, -3}, {-0.5, -0.5}, {-1, -1}};
+  for (std::size_t i = 0; i < 4; ++i)
+    for (std::size_t t = 0; t < 2; ++t) completion.choices[i]->samples[t] = {tokens[i][t], logprobs[i][t]};
+  const json answer = whole({{"n", 2}, {"best_of", 4}, {"return_token_ids", true}}, completion);
+  ASSERT_EQ(answer["choices"].size(), 2U);
+  EXPECT_EQ(answer["choices"][0]["text"], "DD");
+  EXPECT_EQ(answer["choices"][0]["index"], 0);
+  EXPECT_EQ(answer["choices"][1]["text"], "BB") << "the first of equals";
+  EXPECT_EQ(answer["choices"][1]["index"], 1);
+  EXPECT_EQ(answer["usage"], (json{{"prompt_tokens", 2}, {"completion_tokens", 8}, {"total_tokens", 10}}))
+      << "all that were made count";
+}
+
+TEST(Answer, NoStopStringEndsWithinMinTokens) {
+  const json fields{{"stop", {"AA", "BC"}}, {"min_tokens", 3}};
+  const json choice = whole(fields, completion_of({65, 65, 66, 67}, FinishReason::kStop))["choices"][0];
+  EXPECT_EQ(choice["text"], "AA") << "BC begins within them and ends after them";
+  EXPECT_EQ(choice["stop_reason"], "BC");
+  std::string text;
+  for (const json& event : streamed(fields, completion_of({65, 65, 66, 67}, FinishReason::kStop)))
+    text += event["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(text, "AA");
+}
+
 TEST(Answer, TellsTokensWithTheWeightsThatMadeThem) {
   const json choice = whole({{"return_token_ids", true}}, completion_of({65, kEnd}, FinishReason::kStop))["choices"][0];
   EXPECT_EQ(choice["token_ids"], (json{65, 99}));

@@ -278,5 +278,59 @@ TEST_F(HttpStreamTest, KnowsItsModelByName) {
   EXPECT_EQ(get("/v1/models/huge").status, 404);
 }
 
+// What the text's first tokens make would end it at once.
+TEST_F(HttpStreamTest, AStopStringEndsTheTextOnlyAfterMinTokens) {
+  start();
+  const json request{{"prompt", {1, 2, 3}}, {"max_tokens", 40}, {"skip_special_tokens", false}};
+  const std::string text = json::parse(post("/v1/completions", request).body)["choices"][0]["text"];
+  json stopped = request;
+  stopped["stop"] = json::array();
+  for (int code = 33; code < 98 && stopped["stop"].size() < 16; ++code)  // characters of the text
+    if (text.find(static_cast<char>(code)) != std::string::npos)
+      stopped["stop"].push_back(std::string(1, static_cast<char>(code)));
+  stopped["min_tokens"] = 12;
+  for (const bool streams : {false, true}) {
+    stopped["stream"] = streams;
+    stopped["return_token_ids"] = true;
+    const HttpResponse response = post("/v1/completions", stopped);
+    ASSERT_EQ(response.status, 200) << response.body;
+    std::vector<json> choices;
+    if (!streams) choices.push_back(json::parse(response.body)["choices"][0]);
+    for (const std::string& event : streams ? events_of(response.body) : std::vector<std::string>{})
+      if (event != "[DONE]") choices.push_back(json::parse(event)["choices"][0]);
+    std::string found;
+    std::size_t tokens = 0;
+    for (const json& choice : choices) {
+      found += choice["text"];
+      tokens += choice["token_ids"].size();
+    }
+    EXPECT_GT(tokens, 12U);
+    EXPECT_LT(tokens, 40U) << "a stop string came";
+    EXPECT_EQ(choices.back()["finish_reason"], "stop");
+    EXPECT_THAT(text, StartsWith(found));
+  }
+}
+
+TEST_F(HttpStreamTest, TheBestOfSeveralCompletionsAreReturned) {
+  start();
+  const HttpResponse response =
+      post("/v1/completions",
+           {{"prompt", {{1, 2, 3}, {4}}}, {"n", 2}, {"best_of", 5}, {"max_tokens", 6}, {"return_token_ids", true}});
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json answer = json::parse(response.body);
+  ASSERT_EQ(answer["choices"].size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(answer["choices"][i]["index"], i);
+  EXPECT_EQ(answer["choices"][2]["prompt_token_ids"], (json{4}));
+  EXPECT_EQ(answer["usage"], (json{{"prompt_tokens", 4}, {"completion_tokens", 60}, {"total_tokens", 64}}));
+  EXPECT_EQ(post("/v1/completions", {{"prompt", {1}}, {"best_of", 2}, {"stream", true}}).status, 400);
+}
+
+TEST_F(HttpStreamTest, MinusOneGeneratesUntilTheContextIsFull) {
+  start();
+  const json answer = json::parse(post("/v1/completions", {{"prompt", json(1990, 1)}, {"max_tokens", -1}}).body);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 10);
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+}
+
 }  // namespace
 }  // namespace bascule::ref

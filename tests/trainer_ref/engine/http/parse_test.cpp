@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "cards.h"
 #include <bascule/transport/status.h>
 
@@ -126,11 +128,85 @@ TEST(ParseCompletion, FieldsThatAreNotImplementedAreTakenWhereTheyAskForNothing)
                         "logit_bias": {}, "best_of": 2, "n": 2, "suffix": "", "response_format": {"type": "text"},
                         "stop": null, "stream": false, "guided_json": null, "metadata": {"a": "b"}, "store": true})"),
             "it was taken");
-  EXPECT_THAT(refusal(R"({"prompt": [1], "presence_penalty": 0.5})"),
-              HasSubstr("\"presence_penalty\" is not supported"));
-  EXPECT_THAT(refusal(R"({"prompt": [1], "logit_bias": {"5": 1}})"), HasSubstr("\"logit_bias\" is not supported"));
-  EXPECT_THAT(refusal(R"({"prompt": [1], "best_of": 3, "n": 2})"), HasSubstr("leave it out or give 2, found 3"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "suffix": "x"})"), HasSubstr("\"suffix\" is not supported"));
   EXPECT_THAT(refusal(R"({"prompt": [1], "response_format": {"type": "json_object"}})"), HasSubstr("response_format"));
+}
+
+TEST(ParseCompletion, ReadsWhatChangesLogits) {
+  const auto request = parse_completion(
+      R"({"prompt": [1], "repetition_penalty": 1.25, "presence_penalty": -0.5, "frequency_penalty": 2, "min_tokens": 3,
+          "logit_bias": {"7": 1000, "5": -1.5, "99": 4, "6": 0}, "stop_token_ids": [7]})",
+      card(), 0);
+  ASSERT_TRUE(request.ok()) << request.status();
+  const LogitAdjustments& adjustments = request->completion.sampling.adjustments;
+  EXPECT_EQ(adjustments.repetition_penalty, 1.25F);
+  EXPECT_EQ(adjustments.presence_penalty, -0.5F);
+  EXPECT_EQ(adjustments.frequency_penalty, 2);
+  const float never = -std::numeric_limits<float>::infinity();
+  EXPECT_THAT(adjustments.biases(2), ElementsAre(TokenBias{5, -1.5F}, TokenBias{7, never}, TokenBias{99, never}));
+  EXPECT_THAT(adjustments.biases(3), ElementsAre(TokenBias{5, -1.5F}, TokenBias{7, 100}, TokenBias{99, 4}))
+      << "cut to 100, as in vLLM";
+  EXPECT_EQ(request->answer.min_tokens, 3);
+  EXPECT_THAT(request->ignored, ElementsAre());
+}
+
+TEST(ParseCompletion, TheModelsEndComesNotBeforeMinTokensAlsoIfItEndsNothing) {
+  const auto request = parse_completion(R"({"prompt": [1], "min_tokens": 1, "ignore_eos": true})", card(), 0);
+  EXPECT_EQ(request->completion.sampling.adjustments.biases(0)[0].token, kEnd);
+  EXPECT_FALSE(request->completion.sampling.adjustments.any(1));
+}
+
+TEST(ParseCompletion, RequestsThatChangeNoLogitsHaveNoAdjustments) {
+  for (const char* fields :
+       {"", R"(, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {"5": 0})",
+        R"(, "min_tokens": 0, "logit_bias": null)"})
+    EXPECT_FALSE(
+        parse_completion(cat(R"({"prompt": [1])", fields, "}"), card(), 0)->completion.sampling.adjustments.any(0))
+        << fields;
+}
+
+TEST(ParseCompletion, BoundsWhatMayChangeLogits) {
+  EXPECT_THAT(refusal(R"({"prompt": [1], "repetition_penalty": 0})"),
+              HasSubstr("repetition_penalty: expected a number from 0.01 to 100, found 0"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "presence_penalty": 2.5})"), HasSubstr("a number from -2 to 2, found 2.5"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "frequency_penalty": "1"})"), HasSubstr("found \"1\""));
+  for (const char* bias : {R"([5])", R"({"100": 1})", R"({"-1": 1})", R"({"a": 1})", R"({"5 ": 1})", R"({"5": "1"})"})
+    EXPECT_THAT(refusal(cat(R"({"prompt": [1], "logit_bias": )", bias, "}")),
+                HasSubstr("logit_bias: expected an object of up to 1024 numbers, with token ids from \"0\" to \"99\""))
+        << bias;
+  EXPECT_THAT(refusal(R"({"prompt": [1], "min_tokens": 17})"), HasSubstr("min_tokens: expected at most max_tokens"));
+  EXPECT_THAT(refusal(R"({"prompt": [[1], [1, 2, 3]], "max_tokens": -1, "min_tokens": 62})"),
+              HasSubstr("what fits after the prompt, 61, found 62"));
+  json all{{"prompt", {1}}, {"min_tokens", 1}};
+  for (int id = 0; id < 100; ++id) all["stop_token_ids"].push_back(id);
+  EXPECT_THAT(refusal(all.dump()), HasSubstr("leaves none for a completion"));
+}
+
+TEST(ParseCompletion, MaxTokensMayBeAllThatFit) {
+  for (const char* all : {"-1", "null"}) {
+    const auto request = parse_completion(cat(R"({"prompt": [[1], [1, 2, 3]], "max_tokens": )", all, "}"), card(), 0);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_EQ(request->completion.max_tokens, 64);
+    EXPECT_EQ(request->completion.max_length, 64);
+  }
+  const json full{{"prompt", json(64, 1)}, {"max_tokens", -1}};
+  EXPECT_THAT(refusal(full.dump()), HasSubstr("prompt 0 has 64 tokens and max_tokens is 1: expected at most 64"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": -2})"), HasSubstr("from 1 to 64"));
+}
+
+TEST(ParseCompletion, BestOfMakesMoreCompletionsThanItReturns) {
+  const auto request = parse_completion(R"({"prompt": [1], "best_of": 5, "n": 2})", card(), 0);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->completion.n, 5);
+  EXPECT_EQ(request->answer.n, 5);
+  EXPECT_EQ(request->answer.best, 2);
+  EXPECT_EQ(parse_completion(R"({"prompt": [1], "best_of": 2, "n": 2, "stream": true})", card(), 0)->answer.best, 0);
+  EXPECT_THAT(refusal(R"({"prompt": [1], "best_of": 1, "n": 2})"),
+              HasSubstr("best_of: expected an integer from 2 to 8"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "best_of": 9})"), HasSubstr("from 1 to 8"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "best_of": 3, "stream": true})"),
+              HasSubstr("best_of: not above n in a stream"));
+  EXPECT_THAT(refusal(R"({"prompt": [[1], [2]], "best_of": 7})"), HasSubstr("2 prompts with best_of = 7 make 14"));
 }
 
 TEST(ParseCompletion, BoundsWhatStopAndLogprobsMayAsk) {

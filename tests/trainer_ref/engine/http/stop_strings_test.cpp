@@ -53,5 +53,20 @@ TEST(StopStrings, WithoutAnyAllIsCertain) {
   EXPECT_EQ(stop.push("END"), "END");
 }
 
+TEST(StopStrings, DoNotEndWithinATextThatIsPassed) {
+  StopStrings stop = stops({"ab", "abcd"});
+  EXPECT_EQ(stop.pass("xabcd"), "xabcd");
+  EXPECT_EQ(stop.pass("ab"), "") << "the other may still come";
+  EXPECT_EQ(stop.push("x"), "abx") << "the first has ended before";
+  EXPECT_FALSE(stop.found());
+  EXPECT_EQ(stop.push("yab"), "y");
+  EXPECT_EQ(stop.found(), "ab");
+
+  StopStrings begun = stops({"ab", "abcd"});
+  EXPECT_EQ(begun.pass("xabc"), "x");
+  EXPECT_EQ(begun.push("d"), "") << "it begins in what was passed, and ends after it";
+  EXPECT_EQ(begun.found(), "abcd");
+}
+
 }  // namespace
 }  // namespace bascule::ref

@@ -39,6 +39,19 @@ TEST_P(EngineTest, AnswersManyRequestsEachAsIfAlone) {
   EXPECT_EQ(engine_->stats().requests, 50U);
 }
 
+TEST_P(EngineTest, CompletionsOfSeveralPromptsEndWhereEachIsFull) {
+  start();
+  serve(1);
+  CompletionRequest request = request_of({1}, 20);
+  request.prompts.push_back({1, 2, 3, 4, 5});
+  request.max_length = 20;
+  const Completion completion = ask(std::move(request)).get();
+  ASSERT_EQ(completion.choices.size(), 2U);
+  EXPECT_EQ(completion.choices[0]->generated(), 19U);
+  EXPECT_EQ(completion.choices[1]->generated(), 15U);
+  EXPECT_EQ(completion.choices[1]->finish, FinishReason::kLength);
+}
+
 TEST_P(EngineTest, AnIdleEngineCommitsAtOnce) {
   start();
   serve(1);

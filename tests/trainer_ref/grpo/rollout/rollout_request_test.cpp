@@ -8,6 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Also what is off is named, so that no server puts a model's own defaults in its place.
 TEST(RolloutRequest, IsAskedAsJson) {
   const RolloutRequest request{
       .prompt = {0, 7, 10}, .completions = 16, .max_tokens = 3, .temperature = 0.5, .seed = 18446744073709551615u};
@@ -15,6 +16,12 @@ TEST(RolloutRequest, IsAskedAsJson) {
                                                                      {"n", 16},
                                                                      {"max_tokens", 3},
                                                                      {"temperature", 0.5},
+                                                                     {"top_k", 0},
+                                                                     {"top_p", 1.0},
+                                                                     {"min_p", 0},
+                                                                     {"repetition_penalty", 1},
+                                                                     {"presence_penalty", 0},
+                                                                     {"frequency_penalty", 0},
                                                                      {"seed", 18446744073709551615u},
                                                                      {"logprobs", 0},
                                                                      {"logprobs_mode", "processed"},

@@ -72,6 +72,24 @@ TEST_P(Agreement, EveryStepIsReplayedOnceItIsKnown) {
   EXPECT_EQ(counts.replayed, steps);
 }
 
+// Penalties, biases and min_tokens: counts are right after pre-emptions, with shared prefixes, for siblings, while
+// steps run ahead, in graphs and without them.
+TEST_P(Agreement, WhatRequestsChangeAboutLogits) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const Graphs graphs : {Graphs::kOff, Graphs::kOn})
+      for (const std::size_t blocks : {256U, 9U}) {
+        SCOPED_TRACE(testing::Message() << name_of(dtype) << ", graphs " << static_cast<int>(graphs) << ", " << blocks);
+        TestEngine engine(fixture(), blocks, {.max_batch = 8, .max_step_tokens = 20}, dtype, on_gpu(graphs));
+        const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), dtype));
+        const auto requests = adjusted_requests(engine.config().vocab_size);
+        for (int round = 1; round <= 3; ++round)
+          for (const auto& sequence : engine.run(first_of(requests)))
+            expect_adjusted(decoder, *sequence, requests[sequence->request].second, dtype == DType::kF32 ? 1e-4 : 0.03);
+        EXPECT_EQ(engine.scheduler().preemptions() > 0, blocks == 9);
+        EXPECT_EQ(engine.runner().graphs().replayed > 0, graphs == Graphs::kOn);
+      }
+}
+
 TEST_P(Agreement, LogitsInFloat32) { EXPECT_LE(difference(DType::kF32), 1e-4); }
 TEST_P(Agreement, LogitsInBFloat16) { EXPECT_LE(difference(DType::kBF16), 0.02); }
 TEST_P(Agreement, GreedyTokensInFloat32) { expect_engine_agrees(DType::kF32, 1e-4); }

@@ -1,13 +1,10 @@
 // An engine on the GPU, and the CPU's results for what it generated.
 #pragma once
 
-#include <c10/core/InferenceMode.h>
-
 #include <utility>
 
 #include "support/devices/torch_gpu.h"
 #include "trainer_ref/engine/compute/support.h"
-#include <bascule/trainer_ref/model/causal_attention.h>
 
 namespace bascule::ref {
 
@@ -21,15 +18,6 @@ inline TestPlace on_gpu(Graphs graphs) {
     if (recorder.ok()) where.recorder = *std::move(recorder);
   }
   return where;
-}
-
-// Logits [T, V] of all tokens, by the simplest pass on the CPU.
-inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int64_t>& tokens) {
-  const c10::InferenceMode no_gradients;
-  const auto length = static_cast<std::int64_t>(tokens.size());
-  CausalAttention attention(pack_rows({length}));
-  return decoder.logits(
-      decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention));
 }
 
 // Expects each greedy token to be the CPU's, or to have a logit there below the best by at most `tolerance` of the

@@ -1,0 +1,39 @@
+#include <bascule/trainer_ref/engine/http/generation_config.h>
+
+#include <limits>
+
+#include <bascule/trainer_ref/engine/http/sampling_fields.h>
+#include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+
+absl::StatusOr<RequestDefaults> read_generation_config(const std::filesystem::path& file) {
+  BASCULE_ASSIGN(const nlohmann::json object, read_json_object(file));
+  Fields fields(object);
+  RequestDefaults defaults;
+  read_distribution(fields, defaults.sampling);
+  std::int64_t most = 0;
+  fields.integer("max_new_tokens", most, std::int64_t{1}, std::numeric_limits<std::int64_t>::max());
+  if (!fields.status.ok()) return annotate(fields.status, file.string());
+  if (most > 0) defaults.max_tokens = most;
+  return defaults;
+}
+
+std::string changes_of(const RequestDefaults& defaults) {
+  const SamplingParams& found = defaults.sampling;
+  const SamplingParams plain;
+  std::string text;
+  const auto add = [&text](const char* name, auto value, auto otherwise) {
+    if (value != otherwise) text += cat(text.empty() ? "" : ", ", name, " ", value);
+  };
+  add("temperature", found.temperature, plain.temperature);
+  add("top_k", found.top_k, plain.top_k);
+  add("top_p", found.top_p, plain.top_p);
+  add("min_p", found.min_p, plain.min_p);
+  add("repetition_penalty", found.adjustments.repetition_penalty, plain.adjustments.repetition_penalty);
+  add("max_tokens", defaults.max_tokens.value_or(0), std::int64_t{0});
+  return text;
+}
+
+}  // namespace bascule::ref
