@@ -12,6 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Two of six requests are in flight at a time; the next step's follow while one of a step is left. An answer may come
 // before the stream requests more, so not every step must overlap (rollout_stream_test.cpp waits for it).
@@ -111,6 +112,25 @@ TEST_F(Train, FlatGroupsGiveWayToThoseOfFurtherProblems) {
     flat += lines[i]["flat_groups"].get<int>();
   }
   EXPECT_GT(flat, 0);
+  EXPECT_THAT(train.output(), Not(HasSubstr("no token ends a text"))) << "the demo's does";
+  EXPECT_THAT(only.output(), Not(HasSubstr("no token ends a text")));
+}
+
+TEST_F(Train, SaysThatNothingEndsATextAndThatEveryCompletionWasCut) {
+  const std::string model = (folder_ / "model").string();
+  std::filesystem::copy(BASCULE_DEMO_MODEL, model);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder_ / "model" / "config.json"));
+  config.erase("eos_token_id");
+  std::ofstream(folder_ / "model" / "config.json") << config;
+  Program only = engine("engine-0", "0", {"--model", model});
+  Program train =
+      trainer(url_of(only), "out", {"--model", model, "--steps", "2", "--prompts-per-step", "2", "--group-size", "2"});
+  ASSERT_EQ(train.wait(90s), 0) << train.output();
+  EXPECT_THAT(only.output(), HasSubstr("bascule-engine: no token ends a text: config.json and generation_config.json"));
+  EXPECT_THAT(train.output(), HasSubstr("no token ends a text: config.json and generation_config.json have no "
+                                        "eos_token_id, and the tokenizer has no eos_token; --max-tokens=3 will cut"));
+  EXPECT_THAT(train.output(), HasSubstr("\nstep 1: --max-tokens cut off every completion"));
+  EXPECT_THAT(train.output(), Not(HasSubstr("\nstep 2: --max-tokens cut off"))) << "once";
 }
 
 // The engine is evicted meanwhile, and answers waiting requests with its old version.

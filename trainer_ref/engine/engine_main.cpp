@@ -49,6 +49,8 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   card.id = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   card.vocab_size = settings.config.vocab_size;
   card.eos_token_ids = settings.config.eos_token_ids;
+  if (card.eos_token_ids.empty())
+    std::fprintf(stderr, "bascule-engine: %s; texts end only by max_tokens or a request's stop\n", kNoEndToken.data());
   card.max_model_len = settings.max_model_len;
   card.max_batch = static_cast<std::int64_t>(settings.engine.limits.max_batch);
   card.max_choices = settings.max_choices;

@@ -59,6 +59,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
                  flags.resume.empty()
                      ? read_policy("model", plan.start.model, kModelAdvice, Policy::Gradients::kTracked, flags.compute)
                      : read_policy("resume", flags.resume, kResumeAdvice, Policy::Gradients::kTracked, flags.compute));
+  if (policy.config().eos_token_ids.empty())
+    log(cat(kNoEndToken, "; --max-tokens=", flags.rollouts.max_tokens, " will cut every completion"));
   absl::StatusOr<std::vector<WeightedReward>> rewards =
       make_rewards(flags.reward.specs, {.timeout = flags.reward.timeout, .log = log, .stopped = hooks.stopped});
   BASCULE_TRY(of_flag(rewards.status(), "reward", flags.reward.text, kRewardAdvice));

@@ -44,6 +44,11 @@ struct ModelConfig {
 // it says how to download it).
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder);
 
+// If eos_token_ids is empty, the trainer and the engine warn with this text and what follows from it.
+inline constexpr std::string_view kNoEndToken =
+    "no token ends a text: config.json and generation_config.json have no eos_token_id, and the tokenizer has no "
+    "eos_token";
+
 // The trainer and the engine end their errors about --model with this text.
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 

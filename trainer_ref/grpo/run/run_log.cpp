@@ -41,6 +41,11 @@ absl::Status RunLog::add(StepMetrics& metrics) {
   options_.line(progress_line(metrics, last_step_, seconds_left));
   if (metrics.step > 0 && !std::exchange(said_first_step_, true))
     options_.line(first_step_line(metrics, last_step_, seconds_left));
+  if (metrics.cut == 1 && !std::exchange(said_all_cut_, true))
+    options_.line(
+        cat("step ", metrics.step,
+            ": --max-tokens cut off every completion, so the policy learns from unfinished texts only; give a "
+            "larger --max-tokens, or a model that ends its texts"));
   if (constexpr double kLong = 600;
       !options_.saves && seconds_left > kLong && !std::exchange(said_no_checkpoint_, true))
     options_.line(

@@ -63,7 +63,7 @@ class RunLog {
   std::int64_t last_step_ = 0;
   Pace pace_;
   bool started_ = false;  // the folder has this run's files
-  bool said_first_step_ = false, said_no_checkpoint_ = false;
+  bool said_first_step_ = false, said_no_checkpoint_ = false, said_all_cut_ = false;
 };
 
 }  // namespace bascule::ref
