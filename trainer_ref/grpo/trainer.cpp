@@ -178,11 +178,11 @@ absl::Status Trainer::say_memory() {
 // Computes the rewards and advantages of new completions.
 absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups) {
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
-  const bool silent =
-      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
-  if (silent && !std::exchange(said_no_reward_, true))
-    hooks_.log(cat("no reward applies to step ", last_step_ + 1,
-                   "'s completions: all count 0, and nothing is learned from them"));
+  const bool is_scored = std::any_of(groups.begin(), groups.end(), [](const CompletionGroup& group) {
+    return std::any_of(group.rollouts.begin(), group.rollouts.end(), [](const Rollout& r) { return r.reward; });
+  });
+  if (!is_scored && !std::exchange(said_no_reward_, true))
+    hooks_.log(cat("no reward applies to any completion of step ", last_step_ + 1, ": nothing is learned from them"));
   if (flags_.reward.overlong.buffer > 0)
     rewards.emplace_back("overlong", penalize_overlong(groups, flags_.reward.overlong));
   compute_advantages(groups, flags_.reward.scale);
