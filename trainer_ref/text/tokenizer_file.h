@@ -27,7 +27,8 @@ struct TokenizerParts {
   std::string fingerprint;
 };
 
-// Errors are as in Tokenizer::read().
+// Also reads tokenizer_config.json beside it, if that exists, which may have further added tokens. Errors are as in
+// Tokenizer::read().
 absl::StatusOr<std::shared_ptr<const TokenizerParts>> read_tokenizer_file(const std::filesystem::path& path);
 
 }  // namespace bascule::ref
