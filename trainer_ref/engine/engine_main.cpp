@@ -10,6 +10,7 @@
 #include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/engine/settings.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
+#include <bascule/trainer_ref/model/special_tokens.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -60,6 +61,7 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   card.logprobs = settings.logprobs;
   if (tokenizer.ok()) {
     card.tokenizer = *tokenizer;
+    if (auto tokens = read_special_tokens(folder); tokens.ok()) card.special_tokens = *std::move(tokens);
   } else {
     card.no_text = tokenizer.status();
     std::fprintf(stderr, "bascule-engine: serves token ids only: %s\n", tokenizer.status().ToString().c_str());

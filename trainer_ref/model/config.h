@@ -36,7 +36,12 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool query_key_norm = false;  // Qwen3: RMSNorm over each head of q and k
   bool tie_word_embeddings = false;
-  std::vector<std::int64_t> eos_token_ids;  // of generation_config.json, else of config.json; and the tokenizer's
+  // Of generation_config.json, else of config.json, else the class's default; and the tokenizer's.
+  std::vector<std::int64_t> eos_token_ids;
+  std::optional<std::int64_t> tokenizer_end;  // one of them: the tokenizer's eos_token
+
+  // The token that ends an answer to learn from. eos_token_ids must not be empty.
+  std::int64_t answer_end() const { return tokenizer_end.value_or(eos_token_ids.front()); }
 };
 
 // Reads `folder`/config.json. An error names the key. It reports an unsupported architecture, rope scaling, sliding
