@@ -12,6 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Two of six requests are in flight at a time; the next step's follow while one of a step is left. An answer may come
 // before the stream requests more, so not every step must overlap (rollout_stream_test.cpp waits for it).
@@ -111,6 +112,51 @@ TEST_F(Train, FlatGroupsGiveWayToThoseOfFurtherProblems) {
     flat += lines[i]["flat_groups"].get<int>();
   }
   EXPECT_GT(flat, 0);
+  EXPECT_THAT(train.output(), Not(HasSubstr("no token ends a text"))) << "the demo's does";
+  EXPECT_THAT(only.output(), Not(HasSubstr("no token ends a text")));
+}
+
+// within_length does not apply to problems without the column max_bytes.
+TEST_F(Train, LearnsNothingFromCompletionsToWhichNoRewardApplies) {
+  for (const std::string slots : {"2", "1"}) {  // also if engines read the trainer's own weights
+    sync_ = "shm://" + (folder_ / ("slots_" + slots)).string() + "?slots=" + slots;
+    Program only = engine("engine-0");
+    Program train = trainer(url_of(only), slots,
+                            {"--steps", "2", "--prompts-per-step", "2", "--group-size", "2", "--reward",
+                             "within_length", "--beta", "0.1", "--dynamic-sampling", "1", "--overlong-buffer", "1"});
+    ASSERT_EQ(train.wait(90s), 0) << train.output();
+    const std::vector<nlohmann::json> lines = metrics(slots);
+    ASSERT_EQ(lines.size(), 3);
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      EXPECT_EQ(lines[i]["unscored"], 4);
+      EXPECT_EQ(lines[i]["flat_groups"], 2);
+      EXPECT_EQ(lines[i]["replaced_groups"], 0) << "the further ones are also flat";
+      EXPECT_EQ(lines[i]["updates"], 0);
+      EXPECT_TRUE(lines[i]["reward_mean"].is_null() && lines[i]["rewards"]["overlong"].is_null()) << lines[i];
+    }
+    EXPECT_TRUE(lines[0].at("eval_reward").is_null() && lines[2].at("eval_greedy").is_null());
+    EXPECT_THAT(train.output(),
+                HasSubstr("no reward applies to any completion of step 1: nothing is learned from them"));
+    EXPECT_THAT(train.output(), HasSubstr("step 2/2"));
+    EXPECT_THAT(train.output(), Not(HasSubstr("nan")));
+  }
+}
+
+TEST_F(Train, SaysThatNothingEndsATextAndThatEveryCompletionWasCut) {
+  const std::string model = (folder_ / "model").string();
+  std::filesystem::copy(BASCULE_DEMO_MODEL, model);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder_ / "model" / "config.json"));
+  config["eos_token_id"] = nullptr;
+  std::ofstream(folder_ / "model" / "config.json") << config;
+  Program only = engine("engine-0", "0", {"--model", model});
+  Program train =
+      trainer(url_of(only), "out", {"--model", model, "--steps", "2", "--prompts-per-step", "2", "--group-size", "2"});
+  ASSERT_EQ(train.wait(90s), 0) << train.output();
+  EXPECT_THAT(only.output(), HasSubstr("bascule-engine: no token ends a text: config.json and generation_config.json"));
+  EXPECT_THAT(train.output(), HasSubstr("no token ends a text: config.json and generation_config.json have no "
+                                        "eos_token_id, and the tokenizer has no eos_token; --max-tokens=3 will cut"));
+  EXPECT_THAT(train.output(), HasSubstr("\nstep 1: --max-tokens cut off every completion"));
+  EXPECT_THAT(train.output(), Not(HasSubstr("\nstep 2: --max-tokens cut off"))) << "once";
 }
 
 // The engine is evicted meanwhile, and answers waiting requests with its old version.

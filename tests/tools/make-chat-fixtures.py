@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Renders the chat templates in tests/trainer_ref/chat/fixtures with transformers: expected.json and features.json.
 
-    python3 -m venv V && V/bin/pip install transformers==5.23.0 jinja2==3.1.6
+    python3 -m venv V && V/bin/pip install transformers==5.24.0 jinja2==3.1.6
     V/bin/python tests/tools/make-chat-fixtures.py
 
 conversations.json   the conversations: messages, tools, add_generation_prompt, variables
 expected.json        by template (templates/NAME.jinja), then by conversation: the text, or null if Jinja2 raises
+continued.json       texts that continue_final_message continues, after QUESTION, and by template the prompts, or null
 features.json        small templates with one feature each, and the text or null
 """
 
@@ -95,6 +96,19 @@ CONVERSATIONS = {
 }
 
 
+# Prefixes of answers, many of which also occur in the question, in the templates and in each other.
+QUESTION = {"role": "user", "content": "Is 1 < 2, </s> or e/o?"}
+PREFIXES = ["<", "e", "/", "s", ">", "assistant", "model\n", "<|", "</s>", "[/INST]", "So ", " So\n\n", "e e", "\u65e5\u672c",
+            "<think>\nI", "<think>\na\n</think>\n\nb", "<think>a</think>b", "a</think>", "Is 1 < 2, </s> or e/o?",
+            "CONTINUE_FINAL_MESSAGE_TAG", "{{ 'x' }} {% raw %}", "\"q\\"]
+
+
+def continued(template):
+    return [chat_reference.render_or_none({"template": template, "continue_final_message": True, "variables": TOKENS,
+                                           "messages": [QUESTION, {"role": "assistant", "content": prefix}]})
+            for prefix in PREFIXES]
+
+
 def main():
     templates = sorted((FIXTURES / "templates").glob("*.jinja"))
     expected = {path.stem: {name: chat_reference.render_or_none({"template": path.read_bytes().decode(), **item})
@@ -106,6 +120,10 @@ def main():
         sys.exit(f"these print addresses, which differ at each run: {addresses}")
     for name, value in (("conversations", CONVERSATIONS), ("expected", expected)):
         (FIXTURES / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    texts = ",\n".join(f"{json.dumps(path.stem)}: {json.dumps(continued(path.read_bytes().decode()), ensure_ascii=False)}"
+                       for path in templates)
+    inputs = f'"question": {json.dumps(QUESTION)}, "prefixes": {json.dumps(PREFIXES)}, "variables": {json.dumps(TOKENS)}'
+    (FIXTURES / "continued.json").write_text(f'{{{inputs}, "expected": {{\n{texts}\n}}}}\n')
     lines = ",\n".join(f"{json.dumps(template, ensure_ascii=False)}: {json.dumps(text, ensure_ascii=False)}"
                        for template, text in features.items())
     variables = json.dumps(chat_features.VARIABLES, ensure_ascii=False)

@@ -10,6 +10,7 @@
 #include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/engine/settings.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
+#include <bascule/trainer_ref/model/special_tokens.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -49,6 +50,8 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   name_model(card, folder, settings.served_names);
   card.vocab_size = settings.config.vocab_size;
   card.eos_token_ids = settings.config.eos_token_ids;
+  if (card.eos_token_ids.empty())
+    std::fprintf(stderr, "bascule-engine: %s; texts end only by max_tokens or a request's stop\n", kNoEndToken.data());
   card.max_model_len = settings.max_model_len;
   card.max_batch = static_cast<std::int64_t>(settings.engine.limits.max_batch);
   card.max_choices = settings.max_choices;
@@ -59,6 +62,7 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   card.defaults = settings.defaults;
   if (tokenizer.ok()) {
     card.tokenizer = *tokenizer;
+    if (auto tokens = read_special_tokens(folder); tokens.ok()) card.special_tokens = *std::move(tokens);
   } else {
     card.no_text = tokenizer.status();
     std::fprintf(stderr, "bascule-engine: serves token ids only: %s\n", tokenizer.status().ToString().c_str());

@@ -59,6 +59,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
                  flags.resume.empty()
                      ? read_policy("model", plan.start.model, kModelAdvice, Policy::Gradients::kTracked, flags.compute)
                      : read_policy("resume", flags.resume, kResumeAdvice, Policy::Gradients::kTracked, flags.compute));
+  if (policy.config().eos_token_ids.empty())
+    log(cat(kNoEndToken, "; --max-tokens=", flags.rollouts.max_tokens, " will cut every completion"));
   absl::StatusOr<std::vector<WeightedReward>> rewards =
       make_rewards(flags.reward.specs, {.timeout = flags.reward.timeout, .log = log, .stopped = hooks.stopped});
   BASCULE_TRY(of_flag(rewards.status(), "reward", flags.reward.text, kRewardAdvice));
@@ -176,11 +178,11 @@ absl::Status Trainer::log_memory() {
 // Computes the rewards and advantages of new completions.
 absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups) {
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
-  const bool silent =
-      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
-  if (silent && !std::exchange(no_reward_logged_, true))
-    hooks_.log(cat("no reward applies to step ", last_step_ + 1,
-                   "'s completions: all count 0, and nothing is learned from them"));
+  const bool is_scored = std::any_of(groups.begin(), groups.end(), [](const CompletionGroup& group) {
+    return std::any_of(group.rollouts.begin(), group.rollouts.end(), [](const Rollout& r) { return r.reward; });
+  });
+  if (!is_scored && !std::exchange(no_reward_logged_, true))
+    hooks_.log(cat("no reward applies to any completion of step ", last_step_ + 1, ": nothing is learned from them"));
   if (flags_.reward.overlong.buffer > 0)
     rewards.emplace_back("overlong", penalize_overlong(groups, flags_.reward.overlong));
   compute_advantages(groups, flags_.reward.scale);

@@ -144,6 +144,11 @@ std::vector<std::int64_t> read_token_ids(JsonKeys& keys, const char* key, std::i
   return ids;
 }
 
+// Whether transformers' class for the family ends texts with token 2 if no file has the key eos_token_id.
+bool has_default_end(const ModelConfig& config) {
+  return config.architecture == "LlamaForCausalLM" || config.architecture == "MistralForCausalLM";
+}
+
 ModelConfig read_keys(JsonKeys& keys) {
   ModelConfig config;
   refuse_foreign_models(keys);
@@ -228,12 +233,16 @@ absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder) {
     std::vector<std::int64_t> ids = read_token_ids(generation_keys, "eos_token_id", config.vocab_size);
     if (!status.ok()) return status;
     if (!ids.empty()) config.eos_token_ids = std::move(ids);
+  } else if (constexpr std::int64_t kDefault = 2;
+             !keys.has("eos_token_id") && has_default_end(config) && kDefault < config.vocab_size) {
+    config.eos_token_ids = {kDefault};
   }
   // The tokenizer's end also ends a text, as in vLLM.
-  if (const std::optional<std::int64_t> end = read_end_token(folder);
-      end && *end >= 0 && *end < config.vocab_size &&
-      std::ranges::find(config.eos_token_ids, *end) == config.eos_token_ids.end())
-    config.eos_token_ids.push_back(*end);
+  if (const std::optional<std::int64_t> end = read_end_token(folder); end && *end >= 0 && *end < config.vocab_size) {
+    config.tokenizer_end = end;
+    if (std::ranges::find(config.eos_token_ids, *end) == config.eos_token_ids.end())
+      config.eos_token_ids.push_back(*end);
+  }
   return config;
 }
 

@@ -36,13 +36,23 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool query_key_norm = false;  // Qwen3: RMSNorm over each head of q and k
   bool tie_word_embeddings = false;
-  std::vector<std::int64_t> eos_token_ids;  // of generation_config.json, else of config.json; and the tokenizer's
+  // Of generation_config.json, else of config.json, else the class's default; and the tokenizer's.
+  std::vector<std::int64_t> eos_token_ids;
+  std::optional<std::int64_t> tokenizer_end;  // one of them: the tokenizer's eos_token
+
+  // The token that ends an answer to learn from. eos_token_ids must not be empty.
+  std::int64_t answer_end() const { return tokenizer_end.value_or(eos_token_ids.front()); }
 };
 
 // Reads `folder`/config.json. An error names the key. It reports an unsupported architecture, rope scaling, sliding
 // window in use, image tower or encoder; a missing or ill-typed key; or a folder that does not exist (for a hub name,
 // it says how to download it).
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder);
+
+// If eos_token_ids is empty, the trainer and the engine warn with this text and what follows from it.
+inline constexpr std::string_view kNoEndToken =
+    "no token ends a text: config.json and generation_config.json have no eos_token_id, and the tokenizer has no "
+    "eos_token";
 
 // The trainer and the engine end their errors about --model with this text.
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";

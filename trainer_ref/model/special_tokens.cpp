@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -18,11 +19,9 @@ struct Defaults {
 };
 // The special tokens that the tokenizer classes of config.h's families have by default. Other classes name all their
 // special tokens in their files.
-constexpr std::array<Defaults, 5> kDefaults = {
+constexpr std::array<Defaults, 3> kDefaults = {
     {{"LlamaTokenizer", "<s>", "</s>", "<unk>", ""},
-     {"LlamaTokenizerFast", "<s>", "</s>", "<unk>", ""},
      {"Qwen2Tokenizer", "", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
-     {"Qwen2TokenizerFast", "", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
      {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>", ""}}};
 
 // A missing file is an empty object.
@@ -59,6 +58,26 @@ void add_defaults(std::string_view tokenizer_class, Tokens& tokens) {
   }
 }
 
+std::string text_under(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// The class that transformers' AutoTokenizer chooses, without "Fast"; empty for one without defaults. The files name a
+// class, but for some model types AutoTokenizer chooses another, and it loads no byte-level file as LlamaTokenizer.
+absl::StatusOr<std::string> tokenizer_class(const std::filesystem::path& folder, const json& tokenizer_config) {
+  BASCULE_ASSIGN(const json config, read_if_there(folder / "config.json"));
+  std::string named = text_under(tokenizer_config, "tokenizer_class");
+  if (named.empty()) named = text_under(config, "tokenizer_class");
+  if (named.ends_with("Fast")) named.resize(named.size() - 4);
+  const std::string type = text_under(config, "model_type");
+  if (type == "mistral") return "";
+  if (type == "qwen2" || (type == "qwen3" && named.empty())) return "Qwen2Tokenizer";
+  if (named != "LlamaTokenizer") return named;
+  const absl::StatusOr<std::string> file = read_file(folder / "tokenizer.json", kMaxJsonFileBytes);
+  return file.ok() && file->find("\"ByteLevel\"") != std::string::npos ? "" : named;
+}
+
 std::optional<std::int64_t> number(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -81,9 +100,9 @@ std::optional<std::int64_t> id_in(const json& tokenizer, const std::string& toke
 
 absl::StatusOr<Tokens> read_special_tokens(const std::filesystem::path& folder) {
   BASCULE_ASSIGN(const json config, read_if_there(folder / "tokenizer_config.json"));
+  BASCULE_ASSIGN(const std::string type, tokenizer_class(folder, config));
   Tokens tokens;
-  if (const auto found = config.find("tokenizer_class"); found != config.end() && found->is_string())
-    add_defaults(found->get<std::string>(), tokens);
+  add_defaults(type, tokens);
   add(config, tokens);
   if (config.contains("added_tokens_decoder")) return tokens;
   BASCULE_ASSIGN(const json map, read_if_there(folder / "special_tokens_map.json"));

@@ -11,9 +11,10 @@
 
 namespace bascule::ref {
 
-// Returns the texts of the special tokens by name ("eos_token"). As in transformers, a tokenizer's class has defaults,
-// tokenizer_config.json replaces them, and special_tokens_map.json replaces both unless tokenizer_config.json has
-// added_tokens_decoder. Missing files name no token. Returns INVALID_ARGUMENT if a file is malformed.
+// Returns the texts of the special tokens by name ("eos_token"). As in transformers, the class of a tokenizer has
+// defaults, tokenizer_config.json replaces them, and special_tokens_map.json replaces both unless tokenizer_config.json
+// has added_tokens_decoder. The class depends on tokenizer_config.json and config.json. Missing files name no token.
+// Returns INVALID_ARGUMENT if a file is malformed.
 absl::StatusOr<std::map<std::string, std::string>> read_special_tokens(const std::filesystem::path& folder);
 
 // Returns the id of the tokenizer's eos_token; nullopt if the files name none, or lack its id.

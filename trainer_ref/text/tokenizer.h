@@ -35,8 +35,9 @@ struct EncodeLimits {
 // Immutable and cheap to copy; any thread may call it. Only read() blocks.
 class Tokenizer {
  public:
-  // Reads `folder`/tokenizer.json. Returns NOT_FOUND if there is none, UNIMPLEMENTED with the name of an unsupported
-  // part (in both cases the model can still be served by token ids), INVALID_ARGUMENT if the file is malformed.
+  // Reads `folder`/tokenizer.json, and the added tokens of tokenizer_config.json. Returns NOT_FOUND if there is none,
+  // UNIMPLEMENTED with the name of an unsupported part (in both cases the model can still be served by token ids),
+  // INVALID_ARGUMENT if the file is malformed.
   static absl::StatusOr<Tokenizer> read(const std::filesystem::path& folder);
 
   // Finds special tokens in `text`, as Hugging Face does. `add_special_tokens` adds the post_processor's tokens, such

@@ -31,7 +31,8 @@ struct TokenizerParts {
   std::optional<std::size_t> most_bytes_per_token;
 };
 
-// Errors are as in Tokenizer::read().
+// Also reads tokenizer_config.json beside it, if that exists, which may have further added tokens. Errors are as in
+// Tokenizer::read().
 absl::StatusOr<std::shared_ptr<const TokenizerParts>> read_tokenizer_file(const std::filesystem::path& path);
 
 }  // namespace bascule::ref

@@ -1,11 +1,12 @@
 // Cases of the fixtures and of tests/tools/compare-templates: {"template", "messages", "tools",
-// "add_generation_prompt", "variables"}, of which all but the first may be missing.
+// "add_generation_prompt", "continue_final_message", "variables"}, of which all but the first may be missing.
 #pragma once
 
 #include <chrono>
 #include <string>
 
 #include <bascule/trainer_ref/chat/chat_template.h>
+#include <bascule/trainer_ref/chat/final_message.h>
 
 namespace bascule::ref {
 
@@ -28,9 +29,10 @@ inline absl::StatusOr<std::string> render_case(const ChatTemplate::Json& item) {
   options.now = fixed_now;
   const auto parsed = ChatTemplate::parse(item.at("template").get<std::string>(), options);
   if (!parsed.ok()) return parsed.status();
-  return parsed->render(item.value("messages", Json::array()), item.value("tools", Json()),
-                        item.value("add_generation_prompt", Json(false)).get<bool>(),
-                        item.value("variables", Json::object()));
+  const Json messages = item.value("messages", Json::array()), tools = item.value("tools", Json());
+  const Json variables = item.value("variables", Json::object());
+  if (item.value("continue_final_message", false)) return render_unfinished(*parsed, messages, tools, variables);
+  return parsed->render(messages, tools, item.value("add_generation_prompt", Json(false)).get<bool>(), variables);
 }
 
 }  // namespace bascule::ref

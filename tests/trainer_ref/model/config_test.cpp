@@ -64,6 +64,7 @@ TEST(Config, ReadsLlamaOfAnOlderFile) {
   ASSERT_TRUE(config->rope_scaling.has_value());
   EXPECT_EQ(config->rope_scaling->original_max_position_embeddings, 8192);
   EXPECT_THAT(config->eos_token_ids, ElementsAre(128001, 128008, 128009));
+  EXPECT_EQ(config->answer_end(), 128001);
   EXPECT_FALSE(config->attention_bias || config->output_bias || config->mlp_bias || config->query_key_norm);
 }
 
@@ -102,8 +103,7 @@ TEST(Config, GenerationConfigSaysWhichTokensEndAText) {
 
 TEST(Config, TheTokenizersEndAlsoEndsAText) {
   const TemporaryFolder folder;
-  json config = llama();
-  config.erase("eos_token_id");
+  json config = with(llama(), "eos_token_id", nullptr);
   folder.write("config.json", config.dump());
   EXPECT_TRUE(read_config(folder.path())->eos_token_ids.empty());
   folder.write("tokenizer_config.json", R"({"eos_token": {"content": "<end>"}, "bos_token": "<begin>"})");
@@ -120,8 +120,70 @@ TEST(Config, TheTokenizersEndAlsoEndsAText) {
   EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(11)) << "special_tokens_map.json is not read";
   folder.write("config.json", with(config, "eos_token_id", 5).dump());
   EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(5, 11));
+  EXPECT_EQ(read_config(folder.path())->answer_end(), 11) << "of a chat model, the end of a turn";
   folder.write("config.json", with(config, "eos_token_id", 11).dump());
   EXPECT_THAT(read_config(folder.path())->eos_token_ids, ElementsAre(11));
+}
+
+// The defaults of transformers' classes; null is no token.
+TEST(Config, AFamilysClassMayHaveADefaultEnd) {
+  for (const auto& [type, ends] : std::map<std::string, std::vector<std::int64_t>>{
+           {"llama", {2}}, {"mistral", {2}}, {"qwen2", {}}, {"qwen3", {}}}) {
+    const TemporaryFolder folder;
+    json config = with(family(type), "sliding_window", nullptr);
+    config.erase("eos_token_id");
+    folder.write("config.json", config.dump());
+    EXPECT_EQ(read_config(folder.path())->eos_token_ids, ends) << type;
+    folder.write("generation_config.json", R"({"temperature": 1})");
+    EXPECT_TRUE(read_config(folder.path())->eos_token_ids.empty()) << "this file replaces the class's default";
+    config["eos_token_id"] = nullptr;
+    std::filesystem::remove(folder.path() / "generation_config.json");
+    folder.write("config.json", config.dump());
+    EXPECT_TRUE(read_config(folder.path())->eos_token_ids.empty());
+  }
+}
+
+// What AutoTokenizer of transformers 5.24 answers for such folders.
+TEST(SpecialTokens, DependOnTheClassThatTransformersChooses) {
+  const std::string llama = "</s>", qwen = "<|endoftext|>", none;
+  struct Case {
+    std::string type, named;
+    bool is_byte_level;
+    std::string end;
+  };
+  const std::vector<Case> cases = {
+      {"llama", "", false, none},
+      {"llama", "LlamaTokenizer", false, llama},
+      {"llama", "LlamaTokenizerFast", true, none},
+      {"llama", "PreTrainedTokenizerFast", false, none},
+      {"llama", "Qwen2TokenizerFast", true, qwen},
+      {"llama", "GPT2Tokenizer", true, qwen},
+      {"mistral", "LlamaTokenizer", false, none},
+      {"mistral", "GPT2Tokenizer", true, none},
+      {"qwen2", "", true, qwen},
+      {"qwen2", "LlamaTokenizerFast", true, qwen},
+      {"qwen2", "PreTrainedTokenizerFast", true, qwen},
+      {"qwen3", "", true, qwen},
+      {"qwen3", "Qwen2Tokenizer", true, qwen},
+      {"qwen3", "PreTrainedTokenizerFast", true, none},
+      {"qwen3", "LlamaTokenizer", true, none},
+      {"qwen3", "LlamaTokenizer", false, llama},
+  };
+  for (const Case& each : cases)
+    for (const char* file : {"tokenizer_config.json", "config.json"}) {
+      const TemporaryFolder folder;
+      json config = {{"model_type", each.type}}, tokenizer_config = json::object();
+      if (!each.named.empty())
+        (file == std::string("config.json") ? config : tokenizer_config)["tokenizer_class"] = each.named;
+      folder.write("config.json", config.dump());
+      folder.write("tokenizer_config.json", tokenizer_config.dump());
+      folder.write("tokenizer.json", each.is_byte_level ? R"({"decoder": {"type":"ByteLevel"}})" : "{}");
+      const auto tokens = read_special_tokens(folder.path());
+      ASSERT_TRUE(tokens.ok()) << tokens.status();
+      const auto end = tokens->find("eos_token");
+      EXPECT_EQ(end == tokens->end() ? none : end->second, each.end)
+          << each.type << " with " << each.named << " in " << file << (each.is_byte_level ? ", byte-level" : "");
+    }
 }
 
 TEST(SpecialTokens, HaveTheDefaultsOfTheTokenizersClass) {

@@ -19,6 +19,31 @@ TEST(Tokenizer, NamesWhatTheVocabularyLacks) {
   }
 }
 
+TEST(Tokenizer, TokensMayStandInTokenizerConfigOnly) {
+  const TemporaryFolder folder;
+  Json file = bpe({"a", "b", "ab"}, {"a b"});
+  file["added_tokens"] = {added(3, "<s>")};
+  folder.write("tokenizer.json", file.dump());
+  const auto config = [&](const Json& tokens) {
+    folder.write("tokenizer_config.json", Json{{"added_tokens_decoder", tokens}}.dump());
+    return Tokenizer::read(folder.path());
+  };
+  const Json end = {{"content", "<e>"}, {"special", true}}, call = {{"content", "<c>"}}, known = {{"content", "<s>"}};
+  const auto both = config({{"10", known}, {"5", end}, {"4", call}, {"2", {{"content", "ab"}}}});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(*both->encode("a<c>b<e><s>"), ElementsAre(0, 4, 1, 5, 3));
+  EXPECT_EQ(both->decode(Ids{0, 4, 5}), "a<c>") << "<e> is special";
+  EXPECT_NE(both->fingerprint(), read(file)->fingerprint());
+  expect_error(config({{"9", end}}).status(), absl::StatusCode::kInvalidArgument, "'<e>': expected the id 4");
+  expect_error(config({{"x", end}}).status(), absl::StatusCode::kInvalidArgument,
+               "tokenizer_config.json: added_tokens_decoder: expected a content under each id");
+  folder.write("tokenizer_config.json", R"({"split_special_tokens": true})");
+  expect_error(Tokenizer::read(folder.path()).status(), absl::StatusCode::kUnimplemented,
+               "tokenizer_config.json: split_special_tokens");
+  folder.write("tokenizer_config.json", R"({"split_special_tokens": false, "added_tokens_decoder": null})");
+  EXPECT_EQ(Tokenizer::read(folder.path())->fingerprint(), read(file)->fingerprint());
+}
+
 TEST(Tokenizer, ReadsTheDemo) {
   const auto tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();

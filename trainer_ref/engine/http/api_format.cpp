@@ -72,9 +72,13 @@ std::string tokenizer_info_json(const ModelCard& card) {
   const absl::StatusOr<std::vector<std::int64_t>> added = card.tokenizer->encode("", /*add_special_tokens=*/true);
   const bool begins =
       added.ok() && !added->empty() && std::find(ends.begin(), ends.end(), added->front()) == ends.end();
-  return dumped({{"bos_token", begins ? written(added->front()) : json()},
-                 {"eos_token", ends.empty() ? json() : written(ends.front())},
-                 {"pad_token", nullptr},
+  const auto named = [&card](const char* name, json otherwise) {
+    const auto found = card.special_tokens.find(name);
+    return found == card.special_tokens.end() ? std::move(otherwise) : json(found->second);
+  };
+  return dumped({{"bos_token", named("bos_token", begins ? written(added->front()) : json())},
+                 {"eos_token", named("eos_token", ends.empty() ? json() : written(ends.front()))},
+                 {"pad_token", named("pad_token", nullptr)},
                  {"model_max_length", card.max_model_len}});
 }
 

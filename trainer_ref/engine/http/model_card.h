@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ struct ModelCard {
   // Text to token ids and back, if the tokenizer can be read; `no_text` says why it cannot.
   std::optional<Tokenizer> tokenizer;
   absl::Status no_text;
+  std::map<std::string, std::string> special_tokens;  // by name, as "eos_token"
   // Messages to text, if the checkpoint has a supported template; `no_chat` says why not.
   std::optional<ChatTemplate> chat;
   absl::Status no_chat;

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include <bascule/trainer_ref/chat/final_message.h>
 #include <bascule/trainer_ref/engine/http/api_request.h>
 #include <bascule/trainer_ref/engine/http/request_fields.h>
 #include <bascule/transport/json.h>
@@ -74,25 +75,7 @@ absl::Status prepare(Ordered& messages) {
   return absl::OkStatus();
 }
 
-// Cuts the text at the end of the last message's content, so that the model continues this message.
-absl::StatusOr<std::string> cut_behind_last(std::string text, const Ordered& messages) {
-  const auto content = messages.back().find("content");
-  const bool is_text = content != messages.back().end() && content->is_string();
-  std::string last = is_text ? content->get<std::string>() : "";
-  const std::size_t begin = last.find_first_not_of(" \t\r\n");
-  const std::size_t end = last.find_last_not_of(" \t\r\n");
-  if (begin == std::string::npos)
-    return invalid_argument("continue_final_message: expected a last message with content, found none");
-  const std::string trimmed = last.substr(begin, end + 1 - begin);  // as templates write it
-  const std::size_t found = text.rfind(trimmed);
-  if (found == std::string::npos)
-    return invalid_argument("continue_final_message: the chat template does not write the last message's content as ",
-                            "it is; leave continue_final_message out");
-  const bool whole = text.compare(found, last.size() - begin, last, begin) == 0;
-  text.resize(found + (whole ? last.size() - begin : trimmed.size()));
-  return text;
-}
-
+// Without max_tokens or max_completion_tokens, the default is everything that fits after the prompt.
 absl::Status read_length(Fields& fields, const ModelCard& card, CompletionRequest& request) {
   const auto length = static_cast<std::int64_t>(request.prompts.front().size());
   const std::optional<std::int64_t> older = read_max_tokens(fields, "max_tokens", 1, card);
@@ -143,11 +126,10 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   Ordered tools = request.value("tools", Ordered());
   if (!tools.is_null() && !tools.is_array()) return invalid_argument("tools: expected a list of JSON schemas");
   if (tools.empty()) tools = nullptr;
-  absl::StatusOr<std::string> rendered =
-      card.chat->render(messages, tools, add_generation_prompt && !continue_final_message, variables);
+  const absl::StatusOr<std::string> rendered =
+      continue_final_message ? render_unfinished(*card.chat, std::move(messages), tools, variables)
+                             : card.chat->render(messages, tools, add_generation_prompt, variables);
   if (!rendered.ok()) return invalid_argument("messages: ", message_of(rendered.status()));
-  if (continue_final_message) rendered = cut_behind_last(*std::move(rendered), messages);
-  BASCULE_TRY(rendered.status());
   BASCULE_ASSIGN(std::vector<std::int64_t> tokens, encode(*rendered, add_special_tokens, card, "messages", limits));
   if (tokens.empty()) return invalid_argument("messages: the model's chat template writes no text for them");
   return tokens;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,11 @@ struct Rollout {
   std::vector<std::uint64_t> versions;  // and the version of these weights
   std::string finish_reason;            // "stop", "length" or, from an engine that was told to abort, "abort"
   std::string text;
-  double reward = 0;
-  double penalty = 0;  // subtracted from the reward for its length (overlong.h)
-  double advantage = 0;
+  std::optional<double> reward = {};     // nullopt: it is unscored, since no reward applies to it
+  double penalty = 0;                    // subtracted from the reward for its length (overlong.h)
+  std::optional<double> advantage = {};  // nullopt: it takes no part in the loss
 
-  double score() const { return reward - penalty; }
+  std::optional<double> score() const { return reward ? std::optional(*reward - penalty) : std::nullopt; }
 };
 
 // A completion group: the completions of one prompt.

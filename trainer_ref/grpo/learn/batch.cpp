@@ -37,7 +37,7 @@ Batch make_batch(std::span<const TrainingRow> rows, at::Device device) {
     behaviour_log_probs.insert(behaviour_log_probs.end(), rollout.log_probs.begin(), rollout.log_probs.end());
     behaviour_log_probs.resize(targets.size());  // the answers of supervised training have none
     completion_tokens.push_back(static_cast<float>(rollout.token_ids.size()));
-    advantages.push_back(static_cast<float>(rollout.advantage));
+    advantages.push_back(static_cast<float>(rollout.advantage.value_or(0)));  // supervised training has none
     lengths.push_back(row.tokens());
   }
   const auto on_device = [&](const auto& values) { return at::tensor(values).to(device); };

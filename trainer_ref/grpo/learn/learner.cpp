@@ -14,7 +14,8 @@ namespace {
 std::vector<TrainingRow> rows_of(std::span<const CompletionGroup> groups) {
   std::vector<TrainingRow> rows;
   for (const CompletionGroup& group : groups)
-    for (const Rollout& rollout : group.rollouts) rows.push_back({&group.prompt, &rollout});
+    for (const Rollout& rollout : group.rollouts)
+      if (rollout.advantage) rows.push_back({&group.prompt, &rollout});
   return rows;
 }
 
@@ -32,6 +33,8 @@ absl::Status Learner::restore(const std::filesystem::path& folder, const RunStat
 
 absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const CompletionGroup> groups,
                                                         const BeforeWrite& before_write) {
+  const std::vector<TrainingRow> rows = rows_of(groups);
+  if (rows.empty()) return UpdateStatistics{};
   const std::int64_t before = optimizer_.steps();
   absl::Status granted;
   const auto may_write = [&] {
@@ -39,9 +42,9 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::
     return granted.ok();
   };
   try {
-    const UpdateStatistics statistics = ref::update_policy(
-        policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_,
-        (step - 1) * options_.optimizer_steps(), {.may_write = may_write, .after_part = after_part_});
+    const UpdateStatistics statistics = ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_,
+                                                           rows, options_, (step - 1) * options_.optimizer_steps(),
+                                                           {.may_write = may_write, .after_part = after_part_});
     if (granted.ok()) return statistics;
     is_whole_ = optimizer_.steps() == before;
     return granted;

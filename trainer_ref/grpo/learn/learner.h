@@ -34,9 +34,10 @@ class Learner {
   // Call this once the run's end is known: the new schedule applies from the next update.
   void follow(const OptimizerOptions& schedule) { optimizer_.follow(schedule); }
 
-  // Updates the policy in `step`, counted from 1, with all completions of `groups`, which must have advantages. Calls
-  // `before_write` each time before the weights change, once the gradients are computed; its error ends the update.
-  // Returns RESOURCE_EXHAUSTED if the device failed.
+  // Updates the policy in `step`, counted from 1, with the completions of `groups` that have an advantage. Without any,
+  // changes nothing. The others are not in the loss, nor in the numbers that it is divided by. Calls `before_write`
+  // each time before the weights change, once the gradients are computed; its error ends the update. Returns
+  // RESOURCE_EXHAUSTED if the device failed.
   using BeforeWrite = std::function<absl::Status()>;
   absl::StatusOr<UpdateStatistics> update_policy(
       std::int64_t step, std::span<const CompletionGroup> groups,

@@ -24,7 +24,7 @@ absl::StatusOr<SftExample> make_example(const PromptWriter& prompts, const Model
   SftExample example;
   BASCULE_ASSIGN(example.prompt, prompts.tokens_of(problem));
   BASCULE_ASSIGN(example.answer.token_ids, prompts.tokenizer().encode(answer));
-  example.answer.token_ids.push_back(config.eos_token_ids.front());
+  example.answer.token_ids.push_back(config.answer_end());
   return example;
 }
 

@@ -68,7 +68,7 @@ MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::sp
                 .micro_batches = static_cast<std::int64_t>(mini.parts.size())};
   for (const TrainingRow& row : rows) mini.shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
   mini.teaches = options.loss.beta > 0 || std::any_of(rows.begin(), rows.end(), [](const TrainingRow& row) {
-                   return row.rollout->advantage != 0;
+                   return row.rollout->advantage.value_or(0) != 0;
                  });
   return mini;
 }

@@ -89,8 +89,10 @@ absl::StatusOr<RowTokens> check_task(const TrainFlags& flags, const std::filesys
                                      const PromptWriter& prompts) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(model));
   if (flags.supervised && config.eos_token_ids.empty())
-    return invalid_argument("--model=", model.string(),
-                            ": config.json: expected an eos_token_id, found none; answers need an end token");
+    return invalid_argument(
+        "--model=", model.string(),
+        ": answers need an end token: expected an eos_token_id in config.json, or an eos_token of the "
+        "tokenizer, found none");
   RowTokens rows{.shortest_prompt = std::numeric_limits<std::int64_t>::max(),
                  .completion = flags.supervised ? 0 : flags.rollouts.max_tokens};
   const auto look = [&](const Problem& problem, std::int64_t prompt_tokens) {

@@ -21,16 +21,25 @@ std::vector<double> advantages(std::span<const double> rewards, bool scale) {
 }
 
 bool is_flat(const CompletionGroup& group) {
-  return std::all_of(group.rollouts.begin(), group.rollouts.end(),
-                     [&](const Rollout& each) { return each.reward == group.rollouts.front().reward; });
+  const auto is_scored = [](const Rollout& each) { return each.reward.has_value(); };
+  const auto first = std::find_if(group.rollouts.begin(), group.rollouts.end(), is_scored);
+  return std::all_of(first, group.rollouts.end(),
+                     [&](const Rollout& each) { return !each.reward || each.reward == first->reward; });
 }
 
 void compute_advantages(std::span<CompletionGroup> groups, bool scale) {
   for (CompletionGroup& group : groups) {
-    std::vector<double> rewards;
-    for (const Rollout& rollout : group.rollouts) rewards.push_back(rollout.score());
-    const std::vector<double> values = advantages(rewards, scale);
-    for (std::size_t i = 0; i < values.size(); ++i) group.rollouts[i].advantage = values[i];
+    std::vector<Rollout*> scored;
+    std::vector<double> scores;
+    for (Rollout& rollout : group.rollouts) {
+      rollout.advantage.reset();
+      if (!rollout.reward) continue;
+      scored.push_back(&rollout);
+      scores.push_back(*rollout.score());
+    }
+    if (scores.size() < 2) continue;
+    const std::vector<double> values = advantages(scores, scale);
+    for (std::size_t i = 0; i < values.size(); ++i) scored[i]->advantage = values[i];
   }
 }
 

@@ -13,10 +13,12 @@ namespace bascule::ref {
 // 2402.03300, 4.1.2.
 std::vector<double> advantages(std::span<const double> rewards, bool scale);
 
-// Whether all completions of the group have the same reward, before length penalties.
+// Whether all scored completions of the group have the same reward, before length penalties; also true if there are
+// fewer than two of them.
 bool is_flat(const CompletionGroup& group);
 
-// Gives each completion its advantage within its group, by reward − penalty.
+// Gives each completion its advantage by reward − penalty, compared with the other scored completions of its group. An
+// unscored completion gets none, nor does the only scored one of its group.
 void compute_advantages(std::span<CompletionGroup> groups, bool scale);
 
 }  // namespace bascule::ref

@@ -14,12 +14,13 @@ double penalize_overlong(std::span<CompletionGroup> groups, const OverlongOption
   double sum = 0, completions = 0;
   for (CompletionGroup& group : groups)
     for (Rollout& rollout : group.rollouts) {
+      if (!rollout.reward) continue;
       const double lost = overlong_penalty(static_cast<std::int64_t>(rollout.token_ids.size()), options);
       rollout.penalty = lost;
       sum -= lost;
       ++completions;
     }
-  return completions > 0 ? sum / completions : 0;
+  return sum / completions;
 }
 
 }  // namespace bascule::ref

@@ -19,7 +19,8 @@ struct OverlongOptions {
 //   0 up to L_max − L_cache, then penalty · (|y| − (L_max − L_cache)) / L_cache, and `penalty` for L_max or more.
 double overlong_penalty(std::int64_t tokens, const OverlongOptions& options);
 
-// Sets the penalty of each completion. Returns the mean of the negated penalties: 0 or less.
+// Sets the penalty of each scored completion. Returns the mean of the negated penalties: 0 or less; NaN if no
+// completion is scored.
 double penalize_overlong(std::span<CompletionGroup> groups, const OverlongOptions& options);
 
 }  // namespace bascule::ref

@@ -174,10 +174,10 @@ absl::StatusOr<std::vector<WeightedReward>> make_rewards(std::span<const RewardS
 
 absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<CompletionGroup> groups) {
   std::vector<Scored> completions;
-  std::vector<double*> totals;
+  std::vector<std::optional<double>*> totals;
   for (CompletionGroup& group : groups)
     for (Rollout& rollout : group.rollouts) {
-      rollout.reward = 0;
+      rollout.reward.reset();
       completions.push_back({.problem = group.problem, .rollout = &rollout});
       totals.push_back(&rollout.reward);
     }
@@ -188,7 +188,7 @@ absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards
     double sum = 0, count = 0;
     for (std::size_t i = 0; i < values->size(); ++i) {
       if (std::isnan((*values)[i])) continue;
-      *totals[i] += reward.weight * (*values)[i];
+      if (reward.weight != 0) *totals[i] = totals[i]->value_or(0) + reward.weight * (*values)[i];
       sum += (*values)[i];
       ++count;
     }

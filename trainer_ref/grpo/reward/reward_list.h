@@ -46,8 +46,8 @@ absl::StatusOr<std::vector<WeightedReward>> make_rewards(std::span<const RewardS
 // The mean of each reward, by name, over the completions to which it applies; NaN if there are none.
 using RewardMeans = std::vector<std::pair<std::string, double>>;
 
-// Sets the reward of each completion of `groups`: Σ weight · reward, without rewards that are NaN; 0 if all are. Blocks
-// as long as the rewards do. An error names the reward.
+// Sets the reward of each completion of `groups`: Σ weight · reward over the rewards that apply to it; nullopt if none
+// does. A reward with weight 0 is only measured. Blocks as long as the rewards do. An error names the reward.
 absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<CompletionGroup> groups);
 
 }  // namespace bascule::ref

@@ -7,13 +7,13 @@ namespace bascule::ref {
 namespace {
 
 double mean_reward(std::span<const CompletionGroup> groups) {
-  double sum = 0, completions = 0;
+  double sum = 0, scored = 0;
   for (const CompletionGroup& group : groups)
     for (const Rollout& rollout : group.rollouts) {
-      sum += rollout.reward;
-      ++completions;
+      sum += rollout.reward.value_or(0);
+      scored += rollout.reward ? 1 : 0;
     }
-  return completions > 0 ? sum / completions : 0;
+  return sum / scored;
 }
 
 }  // namespace
@@ -69,7 +69,8 @@ nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count
   };
   const auto rewards = [](const CompletionGroup& group) {
     nlohmann::json list = nlohmann::json::array();
-    for (const Rollout& rollout : group.rollouts) list.push_back(rollout.reward);
+    for (const Rollout& rollout : group.rollouts)
+      list.push_back(rollout.reward ? nlohmann::json(*rollout.reward) : nlohmann::json());
     return list;
   };
   nlohmann::json shown = nlohmann::json::array();

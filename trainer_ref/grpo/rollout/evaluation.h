@@ -23,8 +23,8 @@ struct EvaluationOptions {
 };
 
 struct Evaluation {
-  double reward = 0;                       // mean of the sampled completions, all rewards together
-  double greedy = 0;                       // mean of the greedy ones
+  double reward = 0;                       // mean of the sampled completions that are scored, all rewards together
+  double greedy = 0;                       // mean of the greedy ones; NaN, like the above, if none is scored
   RewardMeans rewards;                     // the mean of each, over the sampled ones
   std::vector<CompletionGroup> sampled;    // a completion group per problem
   std::vector<CompletionGroup> likeliest;  // one completion each
@@ -39,7 +39,8 @@ std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std
                                        const Tokenizer& tokenizer);
 
 // The first `count` problems with their completions, in readable form: {prompt, answer, sampled: [text, …],
-// sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. The lists lack completions that were lost.
+// sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. The lists lack completions that were lost;
+// the reward of an unscored one is null.
 nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count);
 
 }  // namespace bascule::ref

@@ -85,6 +85,7 @@ nlohmann::json to_json(const StepMetrics& metrics) {
       {"version", metrics.version},
       {"reward_mean", number(metrics.reward_mean)},
       {"reward_std", number(metrics.reward_std)},
+      {"unscored", metrics.unscored},
       {"groups", metrics.groups},
       {"flat_groups", metrics.flat_groups},
       {"replaced_groups", metrics.replaced_groups},
@@ -118,8 +119,8 @@ nlohmann::json to_json(const StepMetrics& metrics) {
   if (metrics.send) line["send"] = send_json(*metrics.send);
   if (!metrics.rewards.empty()) line["rewards"] = by_name(metrics.rewards);
   if (!metrics.eval_rewards.empty()) line["eval_rewards"] = by_name(metrics.eval_rewards);
-  if (metrics.eval_reward) line["eval_reward"] = *metrics.eval_reward;
-  if (metrics.eval_greedy) line["eval_greedy"] = *metrics.eval_greedy;
+  if (metrics.eval_reward) line["eval_reward"] = number(*metrics.eval_reward);
+  if (metrics.eval_greedy) line["eval_greedy"] = number(*metrics.eval_greedy);
   return line;
 }
 

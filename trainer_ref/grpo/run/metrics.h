@@ -42,9 +42,10 @@ struct StepSeconds {
 
 struct StepMetrics {
   std::int64_t step = 0;
-  std::uint64_t version = 0;  // the version that the engines serve after this step
-  double reward_mean = kNoNumber, reward_std = kNoNumber;
+  std::uint64_t version = 0;                                 // the version that the engines serve after this step
+  double reward_mean = kNoNumber, reward_std = kNoNumber;    // of the completions that are scored
   std::vector<std::pair<std::string, double>> rewards = {};  // the mean of each, without its weight
+  std::int64_t unscored = 0;                                 // completions to which no reward applies
   std::int64_t groups = 0, flat_groups = 0;                  // flat: all rewards are equal before --overlong-penalty
   std::int64_t replaced_groups = 0;                          // of further problems, in place of flat or lost ones
   double completion_tokens_mean = kNoNumber;
@@ -52,10 +53,11 @@ struct StepMetrics {
   RolloutFigures rollouts = {};
   UpdateStatistics update = {};
   StepSeconds seconds = {};
-  double elapsed_seconds = 0;                                     // since the run began, at the end of the step
-  std::optional<SendReport> send = {};                            // of the version that followed this step
-  std::optional<double> eval_reward = {};                         // mean on held-out problems, sampled at temperature 1
-  std::optional<double> eval_greedy = {};                         // mean on held-out problems, at temperature 0
+  double elapsed_seconds = 0;           // since the run began, at the end of the step
+  std::optional<SendReport> send = {};  // of the version that followed this step
+  // Means over the scored completions of held-out problems, NaN if there are none; nullopt without an evaluation.
+  std::optional<double> eval_reward = {};                         // sampled at temperature 1
+  std::optional<double> eval_greedy = {};                         // at temperature 0
   std::vector<std::pair<std::string, double>> eval_rewards = {};  // like `rewards`, of these sampled completions
 
   double lag_mean() const;      // versions; NaN without completions

@@ -79,8 +79,9 @@ std::string MetricsPage::metrics_text() const {
   page.gauge("version", "Version of the weights that the engines serve.", line.version);
   page.gauge("elapsed_seconds", "Since the run began, at the end of the last step.", line.elapsed_seconds);
   page.gauge("left_seconds", "Estimate of the run's remaining time.", seconds_left_);
-  page.gauge("reward_mean", "Mean reward of the step's completions, less --overlong-penalty.", line.reward_mean);
+  page.gauge("reward_mean", "Mean reward of the step's scored completions, less --overlong-penalty.", line.reward_mean);
   page.gauge("reward_deviation", "Its standard deviation.", line.reward_std);
+  page.gauge("unscored_completions", "Completions of the step to which no reward applies.", line.unscored);
   page.family("reward", "gauge", "Mean of each reward, without its weight.");
   for (const auto& [name, mean] : line.rewards) page.sample({{"name", name}}, mean);
   page.family("eval_reward", "gauge", "Mean reward on held-out problems, at the last step that was evaluated.");
@@ -89,7 +90,7 @@ std::string MetricsPage::metrics_text() const {
   page.family("eval_named_reward", "gauge", "Mean of each reward of the sampled ones, without its weight.");
   for (const auto& [name, mean] : evaluated_.rewards) page.sample({{"name", name}}, mean);
   page.gauge("groups", "The step's first problems that have completions.", line.groups);
-  page.gauge("flat_groups", "Groups whose completions all have the same reward, before --overlong-penalty.",
+  page.gauge("flat_groups", "Groups whose scored completions all have the same reward, before --overlong-penalty.",
              line.flat_groups);
   page.gauge("replaced_groups", "Groups of further problems in place of flat or lost ones (--dynamic-sampling).",
              line.replaced_groups);

@@ -21,6 +21,8 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
+std::string mean(double reward) { return std::isfinite(reward) ? print("%.3f", reward) : "none"; }
+
 }  // namespace
 
 void Pace::step_ended(double elapsed_seconds) {
@@ -54,8 +56,9 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
   const UpdateStatistics& update = metrics.update;
   std::string line = print("step %lld/%lld  v%llu", static_cast<long long>(metrics.step),
                            static_cast<long long>(last_step), static_cast<unsigned long long>(metrics.version));
-  if (std::isfinite(metrics.reward_mean)) {
-    line += print("  reward %.3f  loss %+.4f  grad %.3f", metrics.reward_mean, update.loss, update.grad_norm);
+  if (metrics.step > 0) {
+    line += cat("  reward ", mean(metrics.reward_mean));
+    if (update.tokens > 0) line += print("  loss %+.4f  grad %.3f", update.loss, update.grad_norm);
     if (std::isfinite(update.learning_rate)) line += print("  lr %.2g", update.learning_rate);
     line += print("  stale %.2f  roll %.2f s  train %.2f s  send %.1f ms", metrics.rollouts.staleness_mean,
                   metrics.seconds.rollout, metrics.seconds.train, metrics.seconds.send * 1e3);
@@ -65,6 +68,7 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
   if (update.importance_capped > 0) line += print("  capped %.1f %%", update.importance_capped * 100);
   if (update.masked > 0) line += print("  masked %.1f %%", update.masked * 100);
   if (metrics.cut > 0) line += print("  cut off %.1f %%", metrics.cut * 100);
+  if (metrics.unscored > 0) line += print("  unscored %lld", static_cast<long long>(metrics.unscored));
   if (metrics.flat_groups > 0)
     line +=
         print("  flat %lld/%lld", static_cast<long long>(metrics.flat_groups), static_cast<long long>(metrics.groups));
@@ -74,7 +78,7 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
     line += print("  skipped %lld updates: loss or gradient not finite", static_cast<long long>(update.skipped));
   if (seconds_left > 0) line += cat("  left ", for_people(seconds_left));
   if (metrics.eval_reward && metrics.eval_greedy)
-    line += print("  |  held out: %.3f sampled, %.3f greedy", *metrics.eval_reward, *metrics.eval_greedy);
+    line += cat("  |  held out: ", mean(*metrics.eval_reward), " sampled, ", mean(*metrics.eval_greedy), " greedy");
   return line;
 }
 

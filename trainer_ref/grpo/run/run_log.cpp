@@ -41,6 +41,11 @@ absl::Status RunLog::add(StepMetrics& metrics) {
   options_.line(progress_line(metrics, last_step_, seconds_left));
   if (metrics.step > 0 && !std::exchange(first_step_logged_, true))
     options_.line(first_step_line(metrics, last_step_, seconds_left));
+  if (metrics.cut == 1 && !std::exchange(all_cut_logged_, true))
+    options_.line(
+        cat("step ", metrics.step,
+            ": --max-tokens cut off every completion, so the policy learns from unfinished texts only; give a "
+            "larger --max-tokens, or a model that ends its texts"));
   if (constexpr double kLong = 600;
       !options_.saves && seconds_left > kLong && !std::exchange(no_checkpoint_logged_, true))
     options_.line(

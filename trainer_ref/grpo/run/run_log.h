@@ -63,7 +63,7 @@ class RunLog {
   std::int64_t last_step_ = 0;
   Pace pace_;
   bool started_ = false;  // the folder has this run's files
-  bool first_step_logged_ = false, no_checkpoint_logged_ = false;
+  bool first_step_logged_ = false, no_checkpoint_logged_ = false, all_cut_logged_ = false;
 };
 
 }  // namespace bascule::ref

@@ -18,19 +18,25 @@ void StepTelemetry::rolled_out(RolloutFigures rollouts) {
 void StepTelemetry::scored(std::span<const CompletionGroup> groups, RewardMeans rewards) {
   watch_.end("score");
   metrics_.rewards = std::move(rewards);
-  double sum = 0, squares = 0, tokens = 0, cut = 0, count = 0;
+  double sum = 0, squares = 0, scored = 0, tokens = 0, cut = 0, count = 0;
   metrics_.groups = static_cast<std::int64_t>(groups.size());
   metrics_.flat_groups = std::count_if(groups.begin(), groups.end(), is_flat);
   for (const CompletionGroup& group : groups)
     for (const Rollout& rollout : group.rollouts) {
-      sum += rollout.score();
-      squares += rollout.score() * rollout.score();
+      if (const std::optional<double> score = rollout.score()) {
+        sum += *score;
+        squares += *score * *score;
+        ++scored;
+      }
       tokens += static_cast<double>(rollout.token_ids.size());
       cut += rollout.finish_reason == "length" ? 1 : 0;
       ++count;
     }
-  metrics_.reward_mean = sum / count;
-  metrics_.reward_std = std::sqrt(std::max(0.0, squares / count - metrics_.reward_mean * metrics_.reward_mean));
+  if (scored > 0) {
+    metrics_.reward_mean = sum / scored;
+    metrics_.reward_std = std::sqrt(std::max(0.0, squares / scored - metrics_.reward_mean * metrics_.reward_mean));
+  }
+  metrics_.unscored = static_cast<std::int64_t>(count - scored);
   metrics_.completion_tokens_mean = tokens / count;
   metrics_.cut = cut / count;
 }

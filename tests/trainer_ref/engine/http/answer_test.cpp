@@ -256,6 +256,10 @@ TEST(TokenizerInfo, NamesTheTokensThatBeginAndEndATextWhereThereAreAny) {
             (json{{"bos_token", nullptr}, {"eos_token", "<end>"}, {"pad_token", nullptr}, {"model_max_length", 64}}));
   card.tokenizer = byte_tokenizer(/*adds_start=*/true);
   EXPECT_EQ(json::parse(tokenizer_info_json(card))["bos_token"], "<s>");
+  card.special_tokens = {{"bos_token", "<b>"}, {"eos_token", "<turn>"}, {"pad_token", "<pad>"}};
+  EXPECT_EQ(json::parse(tokenizer_info_json(card)),
+            (json{{"bos_token", "<b>"}, {"eos_token", "<turn>"}, {"pad_token", "<pad>"}, {"model_max_length", 64}}))
+      << "as the tokenizer's files name them";
 }
 
 TEST(HeaderList, IsBoundedAndEscaped) {

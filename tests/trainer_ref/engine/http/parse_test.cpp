@@ -305,6 +305,23 @@ TEST(ParseChat, MessagesGoThroughTheModelsTemplate) {
             "<s>U:A A:SO ");
 }
 
+TEST(ParseChat, AMessageIsContinuedWhereItsContentEnds) {
+  ModelCard model = card();
+  model.chat = *ChatTemplate::parse("{% for m in messages %}<{{ m.role[0] | upper }}>{{ m.content }}</>{% endfor %}");
+  const auto after = [](const std::string& content) {
+    return R"({"messages": [{"role": "user", "content": "A<"}, {"role": "assistant", "content": ")" + content +
+           R"("}], "continue_final_message": true})";
+  };
+  for (const std::string content : {"<", "/", "A", "</>", "A "})
+    EXPECT_EQ(text_of(after(content), model), "<U>A<</><A>" + content);
+  EXPECT_THAT(chat_refusal(after(" "), model),
+              HasSubstr("continue_final_message: expected a last message with content"));
+  model.chat = *ChatTemplate::parse("A {{ messages[0].content }}");
+  EXPECT_THAT(chat_refusal(after("A"), model),
+              HasSubstr("messages: continue_final_message: the chat template leaves out the last message's content"));
+  EXPECT_EQ(parse_chat(after("A"), model, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ParseChat, TheStartOfATextIsThereOnce) {
   ModelCard model = card();
   model.tokenizer = byte_tokenizer(/*adds_start=*/true);

@@ -1,5 +1,7 @@
 #include <bascule/trainer_ref/grpo/learn/learner.h>
 
+#include <cmath>
+
 #include "support.h"
 #include "support/status.h"
 
@@ -37,6 +39,46 @@ TEST(LearnerTest, LearnsFromAllCompletionsOfAllGroups) {
   EXPECT_GT(distance(learner.policy(), start), 0);
   EXPECT_TRUE(learner.is_whole());
   EXPECT_THAT(learner.free_memory(), IsOk());
+}
+
+// Whatever the losses are divided by: the numbers of completions, tokens, micro-batches.
+TEST(LearnerTest, CompletionsWithoutAnAdvantageAreNotInTheLoss) {
+  std::vector<CompletionGroup> with = groups();
+  Rollout unscored = Sampled::rollout({9, 9, 9, 9, 9}, 0);
+  unscored.advantage.reset();
+  with[0].rollouts.insert(with[0].rollouts.begin() + 1, unscored);
+  with[1].rollouts.push_back(unscored);
+  with.push_back({.prompt = {6}, .rollouts = {unscored, unscored}});
+  for (const LossKind kind : {LossKind::kGrpo, LossKind::kBnpo, LossKind::kDrGrpo, LossKind::kDapo}) {
+    const UpdateOptions options{
+        .loss = {.kind = kind, .beta = 0.1, .max_tokens = 8}, .num_iterations = 2, .mini_batches = 2, .micro_batch = 1};
+    Learner all(policy(), kOptimizer, options), scored(policy(), kOptimizer, options);
+    for (Learner* learner : {&all, &scored}) learner->measure_from(policy());
+    const auto found = all.update_policy(1, with), expected = scored.update_policy(1, groups());
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(found->loss, expected->loss);
+    EXPECT_EQ(found->kl, expected->kl);
+    EXPECT_EQ(found->grad_norm, expected->grad_norm);
+    EXPECT_EQ(found->tokens, expected->tokens);
+    EXPECT_EQ(distance(all.policy(), scored.policy()), 0);
+  }
+}
+
+TEST(LearnerTest, WithoutAnyAdvantageNothingIsLearned) {
+  Learner learner(policy(), kOptimizer, {.loss = {.beta = 0.1}});
+  learner.measure_from(policy());
+  std::vector<CompletionGroup> unscored = groups();
+  for (CompletionGroup& group : unscored)
+    for (Rollout& rollout : group.rollouts) rollout.advantage.reset();
+  int asked = 0;
+  const auto found = learner.update_policy(1, unscored, [&] { return ++asked, absl::OkStatus(); });
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(found->updates, 0);
+  EXPECT_EQ(found->skipped, 0) << "nothing was wrong with it";
+  EXPECT_EQ(found->tokens, 0);
+  EXPECT_TRUE(std::isnan(found->loss));
+  EXPECT_EQ(asked, 0) << "no engine has to yield for it";
+  EXPECT_EQ(distance(learner.policy(), policy()), 0);
 }
 
 TEST(LearnerTest, AFailedUpdateIsAStatusAndChangesNothing) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include <bascule/trainer_ref/grpo/reward/advantage.h>
 
 namespace bascule::ref {
@@ -33,7 +35,21 @@ TEST(Overlong, IsTakenFromEachScore) {
   EXPECT_TRUE(is_flat(groups[0])) << "completions differ only in length";
   compute_advantages(groups, /*scale=*/false);
   EXPECT_EQ(groups[0].rollouts[0].advantage, 1) << "which is still learned";
-  EXPECT_EQ(penalize_overlong({}, {}), 0);
+}
+
+TEST(Overlong, LeavesUnscoredCompletionsOut) {
+  std::vector<CompletionGroup> groups(1);
+  groups[0].rollouts.resize(3);
+  for (Rollout& rollout : groups[0].rollouts) rollout.token_ids.resize(8);
+  groups[0].rollouts[0].reward = 1;
+  groups[0].rollouts[1].reward = 1;
+  groups[0].rollouts[1].token_ids.resize(4);
+  const OverlongOptions options{.max_tokens = 8, .buffer = 4, .penalty = 2};
+  EXPECT_EQ(penalize_overlong(groups, options), -1) << "2 and 0";
+  EXPECT_EQ(groups[0].rollouts[2].penalty, 0);
+  EXPECT_EQ(groups[0].rollouts[2].score(), std::nullopt);
+  for (Rollout& rollout : groups[0].rollouts) rollout.reward.reset();
+  EXPECT_TRUE(std::isnan(penalize_overlong(groups, options)));
 }
 
 }  // namespace

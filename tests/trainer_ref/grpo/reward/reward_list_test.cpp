@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "finished_rollout.h"
@@ -16,10 +17,11 @@ using bascule::test::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 // The rewards of one group in a run with `list`.
 struct ListScores {
-  std::vector<double> rewards;
+  std::vector<std::optional<double>> rewards;
   RewardMeans means;
 };
 ListScores scored(const std::string& list, const Problem& problem, std::vector<Rollout> rollouts) {
@@ -46,7 +48,27 @@ TEST(RewardList, SeveralAreWeightedAndNaNIsLeftOut) {
   EXPECT_THAT(scored(list, plain, {finished_rollout("73"), finished_rollout("99", "length")}).rewards,
               ElementsAre(1.25, 0));
   EXPECT_THAT(scored(list, bounded, {finished_rollout("99", "length")}).rewards, ElementsAre(8));
-  EXPECT_THAT(scored("within_length", plain, {finished_rollout("99")}).rewards, ElementsAre(0));
+  EXPECT_THAT(scored("within_length", plain, {finished_rollout("99")}).rewards, ElementsAre(std::nullopt));
+}
+
+// The sum is over the rewards that apply to each completion.
+TEST(RewardList, ACompletionIsUnscoredIfEveryRewardAbstains) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  std::vector<WeightedReward> rewards;
+  const auto add = [&](const char* name, double weight, RewardFunction function) {
+    rewards.push_back({.name = name, .weight = weight, .reward = reward_of(function)});
+  };
+  add("first", 2, [](const Problem&, const Rollout& rollout) { return rollout.text[0] == '-' ? kNone : 0.5; });
+  add("second", -1, [](const Problem&, const Rollout& rollout) { return rollout.text[1] == '-' ? kNone : 3; });
+  add("measured", 0, [](const Problem&, const Rollout&) { return 1.0; });
+  std::vector<CompletionGroup> groups(1);
+  for (const char* applies : {"++", "+-", "-+", "--"}) groups[0].rollouts.push_back(finished_rollout(applies));
+  groups[0].rollouts[3].reward = 9;  // of an earlier call
+  const auto means = score_groups(rewards, groups);
+  ASSERT_THAT(means, IsOk());
+  const std::vector<std::optional<double>> expected{2 * 0.5 - 3, 2 * 0.5, -3, std::nullopt};
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(groups[0].rollouts[i].reward, expected[i]) << i;
+  EXPECT_THAT(*means, ElementsAre(Pair("first", 0.5), Pair("second", 3), Pair("measured", 1)));
 }
 
 TEST(RewardList, HasTheMeanOfEachReward) {

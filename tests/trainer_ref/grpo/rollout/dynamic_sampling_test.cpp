@@ -9,9 +9,9 @@ namespace {
 
 using ::testing::Not;
 
-CompletionGroup group(std::vector<double> rewards) {
+CompletionGroup group(std::vector<std::optional<double>> rewards) {
   CompletionGroup made;
-  for (const double reward : rewards) {
+  for (const std::optional<double> reward : rewards) {
     made.rollouts.emplace_back();
     made.rollouts.back().reward = reward;
   }
@@ -26,6 +26,15 @@ TEST(DynamicSampling, TakesTheGroupsThatTeachSomething) {
   EXPECT_EQ(varied[1].rollouts[0].reward, 2) << "in their order";
   EXPECT_EQ(groups.size(), 3);
   for (const CompletionGroup& flat : groups) EXPECT_TRUE(is_flat(flat));
+}
+
+TEST(DynamicSampling, OnlyScoredCompletionsMakeAGroupVary) {
+  std::vector<CompletionGroup> groups{group({std::nullopt, 1, 1}), group({std::nullopt, 1, 0}),
+                                      group({std::nullopt, 1}), group({std::nullopt, std::nullopt})};
+  const std::vector<CompletionGroup> varied = take_varied(groups);
+  ASSERT_EQ(varied.size(), 1);
+  EXPECT_EQ(varied[0].rollouts.size(), 3);
+  EXPECT_EQ(varied[0].rollouts[2].reward, 0);
 }
 
 TEST(DynamicSampling, FurtherProblemsAreOthersEachTime) {

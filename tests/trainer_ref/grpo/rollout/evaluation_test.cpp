@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "support/status.h"
 #include "trainer_ref/grpo/ports.h"
 
@@ -41,7 +43,7 @@ class EvaluationTest : public ::testing::Test {
   const AnsweringPort engine_{answer};
   EnginePool pool_{{.urls = {engine_.url}, .batch = 1}};
   const PromptWriter prompts_{*Tokenizer::read(BASCULE_DEMO_MODEL)};
-  const std::vector<Problem> problems_{{.prompt = "7+", .answer = "8"}, {.answer = "5", .prompt_token_ids = {7, 10}}};
+  std::vector<Problem> problems_{{.prompt = "7+", .answer = "8"}, {.answer = "5", .prompt_token_ids = {7, 10}}};
 };
 
 TEST_F(EvaluationTest, IsTheMeanOfTheRunsOwnRewards) {
@@ -55,6 +57,23 @@ TEST_F(EvaluationTest, IsTheMeanOfTheRunsOwnRewards) {
   EXPECT_EQ(weighted->greedy, 2 * 0.5 + 0.5 * 1);
   EXPECT_THAT(weighted->rewards, ElementsAre(Pair("exact_match", 0.25), Pair("finished", 0.5)));
   EXPECT_EQ(weighted->sampled[0].rollouts[0].reward, 2.5);
+}
+
+// within_length applies to the first problem only, whose answers are 8, 9 and, greedily, 8.
+TEST_F(EvaluationTest, UnscoredCompletionsAreNotInTheMean) {
+  problems_[0].columns["max_bytes"] = 1;
+  const auto some = evaluated("within_length");
+  ASSERT_THAT(some, IsOk());
+  EXPECT_EQ(some->reward, 1);
+  EXPECT_EQ(some->greedy, 1);
+  const nlohmann::json shown = shown_completions(*some, 2);
+  EXPECT_EQ(shown[0]["sampled_rewards"], (nlohmann::json{1.0, 1.0}));
+  EXPECT_EQ(shown[1]["sampled_rewards"], (nlohmann::json{nullptr, nullptr}));
+
+  problems_[0].columns.erase("max_bytes");
+  const auto none = evaluated("within_length");
+  ASSERT_THAT(none, IsOk());
+  EXPECT_TRUE(std::isnan(none->reward) && std::isnan(none->greedy));
 }
 
 TEST_F(EvaluationTest, ARewardThatFailsIsNamed) {

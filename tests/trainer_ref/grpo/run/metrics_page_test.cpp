@@ -42,8 +42,12 @@ TEST(MetricsPage, IsTheNewestLineWithSumsSinceTheProgramBegan) {
   EXPECT_THAT(get("/health"), HasSubstr(R"("state":"starting","step":0,"steps":0})"));
 
   for (std::int64_t step = 0; step < 3; ++step) {
-    StepMetrics line{
-        .step = step, .reward_mean = 0.25, .rewards = {{"exec:a \"b\"", 0.5}}, .flat_groups = 5, .replaced_groups = 3};
+    StepMetrics line{.step = step,
+                     .reward_mean = 0.25,
+                     .rewards = {{"exec:a \"b\"", 0.5}},
+                     .unscored = 4,
+                     .flat_groups = 5,
+                     .replaced_groups = 3};
     line.update = {.loss = 0.125, .learning_rate = 1e-6, .skipped = step, .tokens = 10};
     line.seconds.rollout = 1.5;
     line.rollouts.use = {{"http://a", {.tokens = 7, .busy_seconds = 0.5}}};
@@ -55,6 +59,7 @@ TEST(MetricsPage, IsTheNewestLineWithSumsSinceTheProgramBegan) {
               HasSubstr("# HELP bascule_train_step The last step that was trained.\n# TYPE bascule_train_step gauge\n"
                         "bascule_train_step 2\n"));
   EXPECT_THAT(text, HasSubstr("\nbascule_train_left_seconds 33\n"));
+  EXPECT_THAT(text, HasSubstr("\nbascule_train_unscored_completions 4\n"));
   EXPECT_THAT(text, HasSubstr("\nbascule_train_flat_groups 5\n"));
   EXPECT_THAT(text, HasSubstr("\nbascule_train_replaced_groups 3\n"));
   EXPECT_THAT(text, HasSubstr("\nbascule_train_learning_rate 1e-06\n"));

@@ -47,7 +47,7 @@ TEST(Metrics, ALineHasTheKeysOfTheDocumentation) {
   for (const auto& [key, value] : line["seconds"].items()) seconds.push_back(key);
   EXPECT_THAT(keys, IsSupersetOf({"step", "version", "reward_mean", "reward_std", "loss", "kl", "clip_fraction",
                                   "grad_norm", "completion_tokens_mean", "cut_fraction", "staleness_mean", "seconds",
-                                  "learning_rate", "entropy", "flat_groups", "tail_seconds"}));
+                                  "learning_rate", "entropy", "unscored", "flat_groups", "tail_seconds"}));
   EXPECT_THAT(seconds, ::testing::UnorderedElementsAre("rollout", "score", "train", "send"));
   EXPECT_EQ(line["reward_mean"], 0.5);
   EXPECT_TRUE(line["kl"].is_null()) << "not measured";
@@ -76,6 +76,17 @@ TEST(Metrics, SkippedUpdatesAreCountedAndNamed) {
   metrics.update.loss = kNoNumber;
   EXPECT_EQ(to_json(metrics)["skipped_updates"], 2);
   EXPECT_TRUE(to_json(metrics)["loss"].is_null());
+}
+
+TEST(Metrics, UnscoredCompletionsAreCounted) {
+  StepMetrics metrics = step(3);
+  metrics.reward_mean = kNoNumber;
+  metrics.eval_reward = kNoNumber;
+  metrics.unscored = 7;
+  const nlohmann::json line = to_json(metrics);
+  EXPECT_EQ(line["unscored"], 7);
+  EXPECT_TRUE(line["reward_mean"].is_null());
+  EXPECT_TRUE(line.at("eval_reward").is_null()) << "it was evaluated, and nothing was scored";
 }
 
 TEST(Metrics, EvaluationsStandInTheirLine) {

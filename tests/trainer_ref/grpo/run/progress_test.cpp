@@ -60,6 +60,19 @@ TEST(ProgressLine, SaysWhatThereIsToSay) {
                     HasSubstr("held out: 0.250 sampled, 1.000 greedy")));
 }
 
+TEST(ProgressLine, SaysIfNothingIsScored) {
+  StepMetrics metrics = step();
+  metrics.reward_mean = kNoNumber;
+  metrics.update = {};
+  metrics.rollouts.staleness_mean = 0;
+  metrics.unscored = 64;
+  metrics.eval_reward = kNoNumber;
+  metrics.eval_greedy = 0.5;
+  EXPECT_THAT(progress_line(metrics, 9, kNoNumber),
+              AllOf(HasSubstr("v5  reward none  stale"), HasSubstr("roll 6.00 s"), HasSubstr("  unscored 64"),
+                    HasSubstr("held out: none sampled, 0.500 greedy"), Not(HasSubstr("nan"))));
+}
+
 TEST(FirstStepLine, SaysWhereTheTimeGoesAndWhenTheRunEnds) {
   EXPECT_EQ(
       first_step_line(step(), 9, 60),

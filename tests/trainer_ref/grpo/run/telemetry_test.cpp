@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-Rollout worth(double reward, std::size_t tokens) {
+Rollout worth(std::optional<double> reward, std::size_t tokens) {
   Rollout rollout;
   rollout.reward = reward;
   rollout.token_ids.resize(tokens, 1);
@@ -53,6 +53,25 @@ TEST(StepTelemetry, IsTheStepsLine) {
   EXPECT_EQ(line.send->bytes, 12);
   for (const double seconds : {line.seconds.rollout, line.seconds.score, line.seconds.train, line.seconds.send})
     EXPECT_EQ(seconds, 1);
+}
+
+TEST(StepTelemetry, UnscoredCompletionsAreCountedAndNotInTheMean) {
+  std::vector<CompletionGroup> groups(2);
+  groups[0].rollouts = {worth(1, 2), worth(std::nullopt, 8), worth(0, 2)};
+  groups[1].rollouts = {worth(std::nullopt, 8), worth(0.5, 5)};
+  StepTelemetry telemetry(5, ticking());
+  telemetry.scored(groups, {});
+  const StepMetrics line = telemetry.metrics(8);
+  EXPECT_EQ(line.reward_mean, 0.5);
+  EXPECT_NEAR(line.reward_std, std::sqrt(1.0 / 6), 1e-12) << "1, 0 and 0.5";
+  EXPECT_EQ(line.unscored, 2);
+  EXPECT_EQ(line.flat_groups, 1);
+  EXPECT_EQ(line.completion_tokens_mean, 5) << "of all";
+
+  groups[0].rollouts = {worth(std::nullopt, 1)};
+  StepTelemetry none(5, ticking());
+  none.scored(std::span(groups).first(1), {});
+  EXPECT_TRUE(std::isnan(none.metrics(8).reward_mean) && std::isnan(none.metrics(8).reward_std));
 }
 
 TEST(StepTelemetry, GroupsThatAreReplacedTakeTimeToRollOut) {
