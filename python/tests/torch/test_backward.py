@@ -27,8 +27,9 @@ class Follows:
         sender.wait_for_workers(1, PATIENCE)
 
     def _commit(self):
+        version = self._sender.version + 1
         self._sender.send_async()
-        self._end.wait_ready(PATIENCE, self._sender.version)
+        self._end.wait_ready(PATIENCE, version)
         assert self._end.commit().changed
         assert self._sender.wait_async(PATIENCE).complete
 
