@@ -5,17 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include <bascule/kernels/control_group.h>
-#include <bascule/receiver/slot_reader.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {
-
-SlotReader& reader() {
-  static SlotReader all(kernels::usable_cores());
-  return all;
-}
 
 void has_changed(ObservedSlot& slot) {
   slot.check = SlotCheck::kChanged;
@@ -33,7 +26,7 @@ bool fits(const SlotStatus& says, Version version) {
 
 // Reads one slot, once.
 void check_slot(ObservedSlot& slot, SlotId id, std::uint64_t bytes, const ControlPageView& page,
-                ReceiverTransport& transport, absl::Duration timeout) {
+                ReceiverTransport& transport, SlotReader& reader, absl::Duration timeout) {
   const SlotRecord before = page.read(id.index);
   slot.says.version = before.version;
   slot.says.digest = before.digest;
@@ -42,7 +35,7 @@ void check_slot(ObservedSlot& slot, SlotId id, std::uint64_t bytes, const Contro
   const Publication publication{.version = before.version, .slot = id, .bytes = bytes, .digest = before.digest};
   const absl::StatusOr<SlotView> view = transport.prepare(publication, Deadline(timeout));
   if (view.ok() && view->bytes.size() >= bytes) {
-    check_bytes(slot, *view, bytes, timeout);
+    check_bytes(slot, reader, *view, bytes, timeout);
     transport.end_read(view->slot);
   } else {
     slot.check = SlotCheck::kUnreached;
@@ -63,9 +56,10 @@ const ObservedSlot* known_of(const std::vector<ObservedSlot>& known, const SlotS
 
 }  // namespace
 
-void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, absl::Duration timeout) {
+void check_bytes(ObservedSlot& slot, SlotReader& reader, const SlotView& view, std::uint64_t bytes,
+                 absl::Duration timeout) {
   const absl::StatusOr<Digest> found =
-      reader().digest({.slot = view.slot, .bytes = view.bytes.first(bytes), .device = view.device}, Deadline(timeout));
+      reader.digest({.slot = view.slot, .bytes = view.bytes.first(bytes), .device = view.device}, Deadline(timeout));
   if (!found.ok()) {
     slot.check = SlotCheck::kUnreached;
     slot.why = std::string(message_of(found.status()));
@@ -112,7 +106,7 @@ absl::StatusOr<bool> SlotInspector::look(Answer answer, bool reads) {
   const std::unique_ptr<ReceiverTransport> transport = scheme_.make_receiver(endpoint_);
   BASCULE_TRY(annotate(transport->accept(std::move(offer)), "reach the sender's memory"));
   for (ObservedSlot* const slot : open)
-    check_slot(*slot, {status.epoch, slot->says.index}, bytes, page, *transport, endpoint_.timeout);
+    check_slot(*slot, {status.epoch, slot->says.index}, bytes, page, *transport, reader_, endpoint_.timeout);
   return false;
 }
 

@@ -7,7 +7,9 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include <bascule/kernels/control_group.h>
 #include <bascule/receiver/observation.h>
+#include <bascule/receiver/slot_reader.h>
 #include <bascule/receiver/status_query.h>
 #include <bascule/transport/control_page.h>
 #include <bascule/transport/endpoint.h>
@@ -15,8 +17,9 @@
 
 namespace bascule::inline v0 {
 
-// Compares a slot's bytes with the digest in slot.says, with all cores.
-void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, absl::Duration timeout);
+// Reads a slot with all cores, and compares its bytes with the digest in slot.says.
+void check_bytes(ObservedSlot& slot, SlotReader& reader, const SlotView& view, std::uint64_t bytes,
+                 absl::Duration timeout);
 
 class SlotInspector {
  public:
@@ -37,6 +40,7 @@ class SlotInspector {
 
   const Scheme& scheme_;
   const Endpoint& endpoint_;
+  SlotReader reader_{kernels::usable_cores()};
   Observation seen_;
 };
 

@@ -41,6 +41,7 @@ absl::StatusOr<std::optional<Observation>> find_kept(const Scheme& scheme, const
              return version.publication.version == publication.version && version.publication.slot == publication.slot;
            });
   };
+  SlotReader reader(kernels::usable_cores());
   for (const FoundVersion& version : found) {
     const Publication& publication = version.publication;
     ObservedSlot slot{.says = {.index = publication.slot.index,
@@ -48,7 +49,7 @@ absl::StatusOr<std::optional<Observation>> find_kept(const Scheme& scheme, const
                                .version = publication.version,
                                .digest = publication.digest},
                       .check = SlotCheck::kNoDigest};
-    if (publication.digest) check_bytes(slot, version.view, version.layout.bytes(), endpoint.timeout);
+    if (publication.digest) check_bytes(slot, reader, version.view, version.layout.bytes(), endpoint.timeout);
     if (slot.check != SlotCheck::kVerified && !still_there(publication)) {  // a sender is at work after all
       slot.check = SlotCheck::kChanged;
       slot.found.reset();

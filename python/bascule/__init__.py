@@ -11,6 +11,7 @@ A trainer has a Sender, each engine a Receiver, both at one endpoint ("shm:///ru
 docs/guide/python.md covers frameworks, docs/design/architecture.md the guarantees.
 """
 
+from . import _interpreter  # noqa: F401  first: it refuses subinterpreters
 from . import _core
 from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names

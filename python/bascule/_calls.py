@@ -17,16 +17,28 @@ _LONGEST_USE = 60.0  # seconds that a flip waits until no result is in use
 _logger = logging.getLogger("bascule")
 
 
+class Call:
+    """A call in progress, until `over`. Any thread may set that."""
+
+    __slots__ = ("by_any", "entered", "over")
+
+    def __init__(self, by_any: bool = False):
+        self.by_any, self.entered, self.over = by_any, False, False
+
+
 class Calls:
-    """A flip waits for the calls in progress; new calls wait for the flip. Any thread may call the methods."""
+    """A flip waits for the calls in progress; new calls wait for the flip. Any thread may call the methods.
+
+    A signal's handler may raise in the main thread at any moment, also within threading.Condition, whose lock then
+    stays locked. So nothing is locked here: a call in progress is an object with a flag, and waits look at the flags
+    again and again.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0  # threads with a call in progress
-        self._holds = 0  # calls in progress that another thread may end
         self._flipping = False
-        self._local = threading.local()  # nested: this thread's _Nested
-        self._results: dict[int, tuple[str, Any]] = {}  # in use: each one's method, and what is alive of it
+        self._open: set[Call] = set()  # in progress, over just now, or waiting for the flip
+        self._local = threading.local()  # mine: this thread's calls
+        self._results: dict[int, tuple[str, list[weakref.ref[Any]]]] = {}  # in use, with each one's method
         self._numbers = itertools.count()
 
     @contextmanager
@@ -36,75 +48,81 @@ class Calls:
         by_any: another thread may continue the `with` block, as thread pools do with generators, and end it. It may
         make calls in the block: while a flip waits for the end of such a block, calls begin.
         """
-        nested = self._begin(by_any)
+        call = Call(by_any)
         try:
+            self.begin(call)
             yield
-        finally:  # also after a KeyboardInterrupt
-            self._end(nested, by_any)
+        finally:
+            call.over = True
+            self.ended(call)
+
+    def begin(self, call: Call) -> None:
+        """What held() does first. Afterwards, also if this raises, set call.over, and then call ended()."""
+        nested = self.within()
+        for _ in _looks():
+            self._open.add(call)  # before it looks for a flip, as a flip looks for calls once it is announced
+            if nested or not self._flipping or (not call.by_any and self._is_held()):
+                call.entered = True
+                self._local.mine = [*self._mine(), call]
+                return
+            self._open.discard(call)
+
+    def ended(self, call: Call) -> None:
+        """Forgets a call that is over."""
+        self._open.discard(call)
 
     def within(self) -> bool:
         """Whether this thread is within a call."""
-        return self._nested().depth > 0
+        return bool(self._mine())
 
     def in_use(self, results: Iterable[Any], method: str) -> None:
         """Lets flips wait until all `results` of `method` are freed, for at most _LONGEST_USE. Call it within a call.
 
         Each must be weakly referenceable.
         """
-        number, alive, in_use = next(self._numbers), {}, self._results
-
-        # The collector may call it in any thread, which may have the lock: it takes none, and the flip looks again.
-        def freed(reference: Any) -> None:
-            del alive[id(reference)]
-            if not alive:
-                in_use.pop(number, None)
-
-        for result in results:
-            reference = weakref.ref(result, freed)
-            alive[id(reference)] = reference  # by id: a tensor's == compares its elements
-        if alive:
-            in_use[number] = method, alive
+        self._results[next(self._numbers)] = method, [weakref.ref(result) for result in results]
+        self._used()  # forgets earlier ones
 
     @contextmanager
     def alone(self, patience: float | None = None, stop: Callable[[float], bool] | None = None) -> Iterator[bool]:
-        """Waits up to `patience` seconds (None: for ever) until no call or other flip runs, then keeps new ones out.
+        """Waits up to `patience` seconds (None: for ever) until no call is in progress, then keeps new ones out.
 
-        stop: waits for the given seconds, and returns whether to give up; with it, results in use are waited for.
-        Yields whether the wait succeeded. Raises RuntimeError if this thread is within a call, since it would wait for
-        itself.
+        Only one thread at a time may call it. stop: waits for the given seconds, and returns whether to give up; with
+        it, results in use are waited for. Yields whether the wait succeeded. Raises RuntimeError if this thread is
+        within a call, since it would wait for itself.
         """
         if self.within():
             raise RuntimeError("a flip within a call of the model")
-        mine = alone = False
         try:
+            alone = False
             while stop is None or self._wait_for_results(stop):
-                with self._changed:
-                    mine = self._changed.wait_for(lambda: not self._flipping, patience)
-                    if mine:
-                        self._flipping = True
-                        alone = self._changed.wait_for(lambda: self._inside == 0, patience)
-                if stop is None or not (alone and self._results):
+                self._flipping = True
+                alone = self._wait_for_calls(patience)
+                if stop is None or not (alone and self._used()):
                     break
-                self._let_calls_in()  # one of the calls has returned a result that is in use
-                mine = alone = False
+                self._flipping = alone = False  # one of the calls has returned a result that is in use
             yield alone
         finally:
-            if mine:
-                self._let_calls_in()
+            self._flipping = False
 
     def forked(self) -> None:
-        """Call it in a forked child, where only this thread is left: frees what the other threads held."""
-        self._changed, self._flipping = threading.Condition(), False
+        """Call it in a forked child, where only this thread is left: forgets the other threads' calls and flips."""
+        self._flipping, self._open = False, set()
 
-    def _let_calls_in(self) -> None:
-        with self._changed:
-            self._flipping = False
-            self._changed.notify_all()
+    def _wait_for_calls(self, patience: float | None) -> bool:
+        began = time.monotonic()
+        for _ in _looks():
+            self._open.difference_update([call for call in list(self._open) if call.over])
+            if not self._open:
+                return True
+            if patience is not None and time.monotonic() - began > patience:
+                return False
+        return False
 
     def _wait_for_results(self, stop: Callable[[float], bool]) -> bool:
         """Waits until no result is in use, for at most _LONGEST_USE. Returns False if `stop` did."""
         began, said = time.monotonic(), False
-        while methods := {method for method, _ in list(self._results.values())}:  # the collector may change it
+        while methods := self._used():
             waited, names = time.monotonic() - began, ", ".join(sorted(methods))
             if waited > _LONGEST_USE:
                 self._results.clear()
@@ -118,34 +136,29 @@ class Calls:
                 return False
         return True
 
-    def _begin(self, by_any: bool) -> _Nested:
-        nested = self._nested()
-        with self._changed:
-            if nested.depth == 0:
-                self._changed.wait_for(lambda: not self._flipping or (self._holds and not by_any))
-                self._inside += 1
-            nested.depth += 1
-            self._holds += by_any
-        return nested
+    def _used(self) -> set[str]:
+        """The methods whose results are in use. Forgets those that were freed: a callback could be lost to a signal."""
+        for number, (_, references) in list(self._results.items()):
+            if all(reference() is None for reference in references):
+                self._results.pop(number, None)
+        return {method for method, _ in list(self._results.values())}
 
-    def _end(self, nested: _Nested, by_any: bool) -> None:
-        with self._changed:
-            nested.depth -= 1
-            self._holds -= by_any
-            if nested.depth == 0:
-                self._inside -= 1
-                self._changed.notify_all()
+    def _mine(self) -> list[Call]:
+        """This thread's calls in progress, without those that another thread has ended."""
+        return [call for call in getattr(self._local, "mine", ()) if not call.over]
 
-    def _nested(self) -> _Nested:
-        if not hasattr(self._local, "nested"):
-            self._local.nested = _Nested()
-        return self._local.nested
+    def _is_held(self) -> bool:
+        """Whether a call that any thread may end is in progress."""
+        return any(call.by_any and call.entered and not call.over for call in list(self._open))
 
 
-class _Nested:
-    """How many calls that one thread began are in progress, the outermost included."""
-
-    depth = 0
+def _looks() -> Iterator[None]:
+    """Yields for ever: at once, then after 0.2 ms, and later every 5 ms."""
+    pause = 0.0002
+    while True:
+        yield
+        time.sleep(pause)
+        pause = min(2 * pause, 0.005)
 
 
 class Guarded:
@@ -157,8 +170,13 @@ class Guarded:
         self._method, self._calls, self.own = method, calls, own
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        with self._calls.held():
+        call = Call()
+        try:
+            self._calls.begin(call)
             result = self._method(*arguments, **named)
+        finally:
+            call.over = True
+            self._calls.ended(call)
         return self._drawn(result) if isinstance(result, GeneratorType) else result
 
     def _drawn(self, generator: Any) -> Iterator[Any]:

@@ -31,6 +31,7 @@ from .places import Places
 from .receiver import Receiver
 from .tensors import is_module
 
+_LOOK_EVERY = 0.002  # seconds
 _LONGEST_PAUSE = 5.0  # seconds between two attempts after a load failed
 _logger = logging.getLogger("bascule")
 
@@ -83,14 +84,13 @@ class Following:
         self._places = places
         self._receiver = Receiver(endpoint, worker=worker, device=places.device)
         self._calls = Calls()
-        self._told = threading.Condition()
         self._version = 0
         self._error: BaseException | None = None
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may also close
         self._end = os.eventfd(0)  # readable: to end; -1: ended
         self._unguard = guard(places.model, self._calls, at, places.in_place)
-        self._thread = threading.Thread(target=self._follow, name=f"bascule-{worker}", daemon=True)
-        self._thread.start()
+        self._ended = False  # unlike Thread.is_alive(), not wrong after a join() that a signal interrupted
+        threading.Thread(target=self._follow, name=f"bascule-{worker}", daemon=True).start()
         lives(self)
 
     @property
@@ -115,15 +115,14 @@ class Following:
         """
         version, timeout = whole("version", version, most=2**63 - 1), seconds("timeout", timeout)
         deadline = time.monotonic() + timeout
-        with self._told:
-            while self._version < version:
-                if not self._thread.is_alive():
-                    raise BasculeError("this model no longer follows an endpoint", "FAILED_PRECONDITION")
-                if (left := deadline - time.monotonic()) <= 0:
-                    reason = self._error or self._receiver.status().error
-                    raise BasculeTimeoutError(f"no version {version} of the model within {timeout} seconds"
-                                              + (f": {reason}" if reason else ""), "DEADLINE_EXCEEDED")
-                self._told.wait(min(left, 0.05))
+        while self._version < version:
+            if self._ended:
+                raise BasculeError("this model no longer follows an endpoint", "FAILED_PRECONDITION")
+            if (left := deadline - time.monotonic()) <= 0:
+                reason = self._error or self._receiver.status().error
+                raise BasculeTimeoutError(f"no version {version} of the model within {timeout} seconds"
+                                          + (f": {reason}" if reason else ""), "DEADLINE_EXCEEDED")
+            time.sleep(min(left, _LOOK_EVERY))
         return self._version
 
     @contextmanager
@@ -180,28 +179,37 @@ class Following:
             if self._end < 0:
                 return
             os.eventfd_write(self._end, 1)
-            self._thread.join(patience)
-            if self._thread.is_alive():
-                return
+            since = time.monotonic()
+            while not self._ended:
+                if patience is not None and time.monotonic() - since > patience:
+                    return
+                time.sleep(_LOOK_EVERY)
             with self._calls.alone(patience) as alone:
                 if not alone:
                     return
                 self._places.keep()
                 self._unguard()
-            end, self._end = self._end, -1
-            os.close(end)
             self._receiver.close()
+            end, self._end = self._end, -1
+            if end >= 0:  # else a signal handler has closed it within this call
+                os.close(end)
         finally:
             self._closing.release()
 
     def _abandon(self) -> None:
         """Call it in a forked child, which does not have the thread."""
-        self._end = -1
-        self._closing = threading.Lock()
+        self._end, self._ended = -1, True
+        self._closing = threading.RLock()
         self._calls.forked()
         self._unguard()
 
     def _follow(self) -> None:
+        try:
+            self._flip_until_the_end()
+        finally:
+            self._ended = True
+
+    def _flip_until_the_end(self) -> None:
         ready = select.poll()
         ready.register(self._receiver.fileno(), select.POLLIN)
         ready.register(self._end, select.POLLIN)
@@ -238,7 +246,5 @@ class Following:
                 self._error = error  # before the trainer gets it
                 self._receiver.finish(error)
                 raise
-            with self._told:
-                self._version, self._error = version, None
-                self._told.notify_all()
+            self._version, self._error = version, None
             self._receiver.finish()

@@ -60,6 +60,7 @@ class Places:
                     tensor.requires_grad_(False)  # else an optimizer step would write
                     tensor.grad = None
                     tensor.data = weight
+                    torch.autograd.graph.increment_version(tensor)  # so that no backward pass uses this version unnoticed
                 else:
                     tensor.copy_(weight)
         self.settle()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._checks import each_a, seconds, text, url, whole
+from ._torch import imported
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import Glance, describe_each
@@ -202,7 +203,9 @@ class Receiver:
             version = whole("version", version, most=_MOST)
         with self._turn:
             self._check_targets()
-            return core.commit(version)
+            flip = core.commit(version)
+            self._mark(flip)
+            return flip
 
     def weights(self) -> dict[str, Tensor]:
         """The served version's tensors by name: torch tensors if torch was imported, else numpy arrays. Does not block.
@@ -287,8 +290,14 @@ class Receiver:
             core = self._open()
             self._check_targets()
             flip = core.take(version)
+            self._mark(flip)
             self._poisoned = flip.poisoned
             return flip.version if flip.changed and not flip.poisoned else None
+
+    def _mark(self, flip: _core.Flip) -> None:
+        """Tells torch that a flip wrote the targets, so that a backward pass over it raises an error."""
+        if self._targets is not None and (flip.changed or flip.poisoned):
+            self._targets.mark()
 
     def _check_targets(self) -> None:
         """Call it before a possible flip: the core writes to the addresses that the targets had at registration."""
@@ -327,6 +336,8 @@ class Targets:
         self._specs = describe_each(self._names, self._tensors)
         self.memory = [_hold(target) for target in targets]
         self._glance = Glance(self._tensors)
+        self._torch = imported()
+        self._written = [tensor for tensor in self._tensors if is_torch(tensor) and not tensor.is_inference()]
 
     def check(self) -> None:
         """Raises BasculeError (FAILED_PRECONDITION), which names a target that was moved or replaced."""
@@ -342,6 +353,11 @@ class Targets:
                 raise BasculeError(f"target {name} was moved, replaced or changed since this receiver was made, and "
                                    "would not get the version; write into it in place, or make another receiver",
                                    "FAILED_PRECONDITION")
+
+    def mark(self) -> None:
+        """Counts a write to each torch tensor among the targets."""
+        for tensor in self._written:
+            self._torch.autograd.graph.increment_version(tensor)
 
     def described(self) -> _core.Targets:
         """The targets for the core. Raises BasculeError (INVALID_ARGUMENT), which names one that is not contiguous."""

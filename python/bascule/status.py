@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from os import PathLike, fspath
 
 from . import _core
@@ -13,12 +16,25 @@ def observe(target: str | PathLike[str]) -> _core.Observation:
     """Asks the sender at an endpoint's URL or folder for its state, and checks the digest of every whole slot.
 
     Takes no lease and changes nothing. Blocks; each time it asks, it waits for the answer for at most twice the
-    endpoint's suspect_after.
+    endpoint's suspect_after. Ctrl-C ends the call; what it was reading is then read to the end in the background.
 
     Raises BasculeError: NOT_FOUND if `target` is neither an endpoint nor a folder, INVALID_ARGUMENT if the endpoint is
     malformed; UNAVAILABLE, PERMISSION_DENIED or UNAUTHENTICATED, with the reason, if the state cannot be read.
     """
-    return _core.observe(text("target", fspath(target) if isinstance(target, PathLike) else target))
+    target = text("target", fspath(target) if isinstance(target, PathLike) else target)
+    if threading.current_thread() is not threading.main_thread():
+        return _core.observe(target)
+    observed: Future[_core.Observation] = Future()
+
+    def run() -> None:
+        try:
+            observed.set_result(_core.observe(target))
+        except BaseException as error:
+            observed.set_exception(error)
+
+    # In another thread, so that signals can end the wait in this one, the only one that they can interrupt.
+    _thread.start_new_thread(run, ())  # Thread.start() would leave half a thread if a signal interrupted it
+    return observed.result()
 
 
 def run(target: str, write: Callable[[str], None] = print) -> int:

@@ -4,6 +4,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <utility>
+
 #include "errors.h"
 #include "logs.h"
 #include "receiver.h"
@@ -17,6 +19,11 @@
 
 NB_MODULE(_core, module) {
   using namespace bascule::python;
+  static bool is_loaded = false;
+  if (std::exchange(is_loaded, true))
+    throw nb::import_error(
+        "bascule was imported before, and then removed from sys.modules; expected one import per process. Leave its "
+        "modules in sys.modules, or start another process");
   nb::set_leak_warnings(false);  // objects in a user's globals live until the interpreter is gone
   module.attr("version") = nb::make_tuple(BASCULE_VERSION_MAJOR, BASCULE_VERSION_MINOR, BASCULE_VERSION_PATCH);
   bind_errors();

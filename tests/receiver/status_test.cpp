@@ -2,7 +2,9 @@
 #include "receiver/status_fixture.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 #include "support/environment.h"
 #include "support/port.h"
@@ -124,6 +126,24 @@ TEST_F(StatusTest, AWriterThatNeverPausesRaisesNoFalseAlarm) {
     }
   }
   EXPECT_EQ(a->report().wrong, "") << "and no reader was disturbed";
+}
+
+TEST_F(StatusTest, SeveralThreadsObserveAtOnceWithoutAFalseAlarm) {
+  model_ = TestModel(ModelSize::kLarge);  // several tiles for several cores
+  listen(url("shm"));
+  ASSERT_THAT(sender_->send(), IsOk());
+  std::atomic<int> wrong = 0;
+  const auto look_often = [&] {
+    for (int i = 0; i < 30; ++i) {
+      const absl::StatusOr<Observation> seen = look(url("shm"));
+      wrong += !seen.ok() || !seen->wrong().empty();
+    }
+  };
+  {
+    const std::jthread other(look_often), another(look_often);
+    look_often();
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 // The receiver's end of a scheme, with a hook before each read of a slot.
