@@ -87,7 +87,8 @@ std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const Ht
     return refusal(431, cat("the header is larger than ", limits.max_header_bytes, " bytes"));
   if (error == http::error::buffer_overflow)
     return refusal(431, cat("a chunk's line or the trailers are larger than ", kMostBufferedBytes, " bytes"));
-  if (error == http::error::partial_message) return std::nullopt;
+  if (error == http::error::partial_message)
+    return refusal(400, "the request is cut: its sender ended before all that the header announces had come");
   return refusal(400, cat("not HTTP/1.1: ", error.message()));
 }
 

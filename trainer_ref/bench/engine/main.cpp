@@ -168,7 +168,7 @@ class Serving {
     card.max_model_len = shape.longest;
     card.max_batch = shape.most_rows;
     ref::HttpServerOptions options;
-    options.max_connections = 4096;
+    options.connections.most = 4096;
     options.stop_signals = {kStop};
     BASCULE_ASSIGN(serving->server_, ref::HttpServer::listen(std::move(options), serving->engine_, std::move(card)));
     serving->engine_.start(std::move(runner));

@@ -54,8 +54,12 @@ void Fields::refuse(absl::Status why) {
   if (status.ok()) status = std::move(why);
 }
 
+void Fields::add_unread(std::string_view field, const Fields& inner) {
+  for (const std::string& name : inner.unread()) unread_inside_.push_back(cat(field, ".", name));
+}
+
 std::vector<std::string> Fields::unread() const {
-  std::vector<std::string> names;
+  std::vector<std::string> names = unread_inside_;
   for (const auto& [name, value] : object_.items())
     if (!read_.contains(name)) names.push_back(name);
   return names;

@@ -53,10 +53,13 @@ class Fields {
 
   // Returns the fields that were never read, because they are unknown here.
   std::vector<std::string> unread() const;
+  // Adds the unread fields of an object in `field`, as "field.name".
+  void add_unread(std::string_view field, const Fields& inner);
 
  private:
   const Json& object_;
   std::set<std::string_view> read_;
+  std::vector<std::string> unread_inside_;
 };
 
 }  // namespace bascule::ref

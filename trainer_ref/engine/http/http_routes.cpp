@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/engine/http/http_routes.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -102,7 +103,13 @@ std::optional<HttpAnswer> HttpRoutes::answer_header(const HttpHeader& header) co
   const Route* route = find(header);
   if (route == nullptr) {
     const auto name = [](std::string* text, const Route& each) { text->append(each.path); };
-    return refusal(404, cat("no ", path_of(header), " here; there are ", absl::StrJoin(routes(), ", ", name)));
+    // Clients add their paths to a base URL, which must end with /v1.
+    const std::string meant = cat("/v1", path_of(header));
+    const bool lacks_base =
+        std::any_of(routes().begin(), routes().end(), [&](const Route& each) { return each.path == meant; });
+    return refusal(404,
+                   cat("no ", path_of(header), " here; ", lacks_base ? "the client's base URL must end with /v1; " : "",
+                       "there are ", absl::StrJoin(routes(), ", ", name)));
   }
   const bool is_get = route->verb == http::verb::get;
   if (asks) return AllowedOrigins::describe(header, is_get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");

@@ -102,10 +102,14 @@ void read_count(Fields& fields, const ModelCard& card, ApiRequest& request) {
 bool read_include_usage(Fields& fields) {
   const json* options = fields.find("stream_options");
   if (options == nullptr) return false;
-  if (!options->is_object()) fields.refuse("stream_options", *options, "an object");
   bool include_usage = false;
+  if (!options->is_object()) {
+    fields.refuse("stream_options", *options, "an object");
+    return false;
+  }
   Fields inner(*options);
   inner.boolean("include_usage", include_usage);
+  fields.add_unread("stream_options", inner);
   if (!inner.status.ok()) fields.refuse(annotate(inner.status, "stream_options"));
   return include_usage;
 }

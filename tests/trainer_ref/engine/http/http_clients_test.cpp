@@ -85,7 +85,9 @@ TEST_F(HttpClientsTest, ProbesAndOptions) {
   EXPECT_THAT(ask("OPTIONS /v1/models"), HasSubstr("Allow: GET, HEAD, OPTIONS\r\n"));
   EXPECT_THAT(ask("OPTIONS /v1/completions"), HasSubstr("Allow: POST, OPTIONS\r\n"));
   EXPECT_THAT(ask("OPTIONS /nowhere"), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(ask("POST /chat/completions", "", "{}"), HasSubstr("there are /v1/completions, /v1/chat/completions"));
+  EXPECT_THAT(ask("POST /chat/completions", "", "{}"),
+              HasSubstr("the client's base URL must end with /v1; there are /v1/completions, /v1/chat/completions"));
+  EXPECT_THAT(ask("GET /v1/embeddings"), HasSubstr("no /v1/embeddings here; there are"));
   EXPECT_THAT(ask("DELETE /v1/models"), StartsWith("HTTP/1.1 405"));
 }
 
@@ -129,6 +131,20 @@ TEST_F(HttpClientsTest, AClientOfHttp10IsToldThatTheConnectionIsKept) {
   client.send(completion_of(kBody, "", "1.0"));
   const std::string last = client.read_to_end();
   EXPECT_THAT(last, HasSubstr("Connection: close\r\n"));
+}
+
+TEST_F(HttpClientsTest, ARequestThatIsCutIsAnswered) {
+  start();
+  for (const char* text :
+       {"POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{}", "GET /v1/models HTTP/1.1\r\nHo",
+        "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}"}) {
+    RawConnection client(server_->url());
+    client.send(text);
+    client.shut_sending();
+    const std::string refused = client.read_to_end();
+    EXPECT_THAT(refused, StartsWith("HTTP/1.1 400")) << text;
+    EXPECT_THAT(refused, HasSubstr("the request is cut")) << text;
+  }
 }
 
 TEST_F(HttpClientsTest, AnUpgradeIsLeftAloneAndHttp2IsRefused) {

@@ -121,6 +121,10 @@ TEST(ParseCompletion, FieldsThatNothingKnowsAreIgnoredAndNamed) {
   const auto request = parse_completion(R"({"prompt": [1], "max_token": 5, "user": "me", "x": null})", card(), 0);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_THAT(request->ignored, ElementsAre("max_token", "x"));
+  const auto inside = parse_completion(
+      R"({"prompt": [1], "stream_options": {"include_usage": true, "continuous_usage_stats": true}})", card(), 0);
+  EXPECT_THAT(inside->ignored, ElementsAre("stream_options.continuous_usage_stats"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "stream_options": 5})"), HasSubstr("stream_options: expected an object"));
 }
 
 TEST(ParseCompletion, FieldsThatAreNotImplementedAreTakenWhereTheyAskForNothing) {
