@@ -391,7 +391,7 @@ TEST(Config, SaysWhatAFolderWithoutAConfigHas) {
   EXPECT_THAT(with("snapshots/0123abc/config.json", "{}"), HasSubstr("snapshots/0123abc has a config.json"));
 }
 
-// transformers goes by model_type. A model without its head has the name of its own class.
+// transformers goes by model_type. A model without its head is of another class.
 TEST(Config, ReadsTheFamilyOfAModelWithoutItsHead) {
   for (const char* type : {"llama", "mistral", "qwen2", "qwen3"}) {
     json config = with(family(type), "sliding_window", nullptr);
