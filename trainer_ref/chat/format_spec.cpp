@@ -1,10 +1,11 @@
-// format() of texts and numbers.
+#include <bascule/trainer_ref/chat/format_spec.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
-#include <bascule/trainer_ref/chat/format.h>
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/trainer_ref/chat/texts.h>
@@ -116,6 +117,15 @@ absl::StatusOr<std::string> format_number(Machine& machine, const Value& number,
   if (const auto integer = number.index(); integer && !of_floats) return format_integer(machine, *integer, spec);
   if (of_integers) return invalid_argument("format: the type ", std::string_view(&spec.type, 1), " needs an integer");
   return format_float(machine, number.number(), spec);
+}
+
+absl::StatusOr<std::int64_t> read_size(std::string_view text, std::size_t& at, std::int64_t otherwise) {
+  std::int64_t size = otherwise;
+  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
+    size = std::max<std::int64_t>(size, 0) * 10 + (text[at] - '0');
+    if (size > (std::int64_t{1} << 31)) return invalid_argument("format: too many digits in a width or precision");
+  }
+  return size;
 }
 
 }  // namespace bascule::ref::jinja

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <functional>
 
-#include <bascule/trainer_ref/chat/format.h>
 #include <bascule/trainer_ref/chat/functions.h>
 #include <bascule/trainer_ref/chat/getter.h>
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/operators.h>
+#include <bascule/trainer_ref/chat/percent.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/status.h>

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <bascule/trainer_ref/chat/format.h>
 #include <bascule/trainer_ref/chat/machine.h>
+#include <bascule/trainer_ref/chat/percent.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/transport/status.h>
 
