@@ -313,7 +313,7 @@ TEST_F(Train, RefusesWhatMakesNoSense) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
       {{"--engines", ""}, "--engines=: give the URLs of the engines"},
       {{"--model", "Qwen/Qwen3-0.6B"}, "--model=Qwen/Qwen3-0.6B: no such folder"},
-      {{"--model", folder_.string()}, "config.json: no such file; give the folder of a checkpoint, as --model="},
+      {{"--model", folder_.string()}, "step_1 has a config.json; give that folder"},
       {{"--resume", "/nope"}, "--resume=/nope: no such folder; give a folder step_N"},
       {{"--resume", no_weights}, "neither model.safetensors"},
       {{"--task", "data", "--data", "/nope"}, "--data=/nope: No such file"},

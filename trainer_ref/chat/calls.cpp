@@ -3,6 +3,7 @@
 
 #include <bascule/trainer_ref/chat/compare.h>
 #include <bascule/trainer_ref/chat/evaluator.h>
+#include <bascule/trainer_ref/chat/format.h>
 #include <bascule/trainer_ref/chat/loop.h>
 #include <bascule/trainer_ref/chat/methods.h>
 #include <bascule/transport/status.h>
@@ -46,6 +47,7 @@ absl::StatusOr<Value> Evaluator::call_method(const MethodCall& method, Arguments
   const std::string_view name = method.method->name;
   if (method.self.is(Kind::kLoop)) return call_loop_method(machine_, *method.self.loop(), name, std::move(arguments));
   if (method.self.is_safe()) return unimplemented("'", name, "' of a text marked safe is not supported");
+  if (name == "format") return format_braces(machine_, method.self.text(), arguments);
   BASCULE_ASSIGN(const Bound bound, Bound::bind(name, method.method->parameters, std::move(arguments)));
   return method.method->run(machine_, method.self, bound);
 }

@@ -77,6 +77,7 @@ bool is_unknown_global(std::string_view name);
 // The tables, by file.
 const std::vector<Filter>& text_filters();
 const std::vector<Filter>& list_filters();
+const std::vector<Filter>& order_filters();
 const std::vector<OpenFilter>& open_filters();
 const std::vector<Test>& tests();
 

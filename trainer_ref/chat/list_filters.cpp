@@ -1,53 +1,19 @@
 // Filters over iterables.
 #include <algorithm>
-#include <charconv>
 #include <functional>
 
 #include <bascule/trainer_ref/chat/functions.h>
+#include <bascule/trainer_ref/chat/getter.h>
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/operators.h>
+#include <bascule/trainer_ref/chat/percent.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {
-
-using Getter = std::function<absl::StatusOr<Value>(const Value& item)>;
-
-// Looks up what `attribute=` names: "function.name", "content.0.text" or an integer. An undefined part becomes
-// `otherwise`, if given. If `path` is null or None, returns the item itself.
-absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path,
-                                   const std::optional<Value>& otherwise = std::nullopt) {
-  std::vector<Value> parts;
-  if (path != nullptr && path->is(Kind::kText)) {
-    std::string_view rest = path->text();
-    while (true) {
-      const std::string_view part = rest.substr(0, rest.find('.'));
-      const bool is_number =
-          !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-      std::int64_t number = 0;
-      if (is_number && std::from_chars(part.data(), part.data() + part.size(), number).ec == std::errc()) {
-        parts.push_back(Value::of(number));
-      } else {
-        parts.push_back(Value::of(part));
-      }
-      if (part.size() == rest.size()) break;
-      rest.remove_prefix(part.size() + 1);
-    }
-  } else if (path != nullptr && !path->is(Kind::kNone)) {
-    parts.push_back(*path);
-  }
-  return Getter([&machine, parts, otherwise](const Value& item) -> absl::StatusOr<Value> {
-    Value value = item;
-    for (const Value& part : parts) {
-      BASCULE_ASSIGN(value, subscript(machine, value, part));
-      if (otherwise && value.is(Kind::kUndefined)) value = *otherwise;
-    }
-    return value;
-  });
-}
 
 absl::StatusOr<Value> length(Machine& machine, const Value& value, const Bound&) {
   if (value.is(Kind::kText)) BASCULE_TRY(machine.charge_bytes(value.text().size()));
@@ -137,6 +103,20 @@ absl::StatusOr<Value> join(Machine& machine, const Value& value, const Bound& ar
 absl::StatusOr<Value> default_of(Machine&, const Value& value, const Bound& arguments) {
   const bool missing = value.is(Kind::kUndefined) || (arguments.flag(1) && !value.truth());
   return missing ? arguments.get(0, Value::of("")) : value;
+}
+
+absl::StatusOr<Value> sum(Machine& machine, const Value& value, const Bound& arguments) {
+  BASCULE_ASSIGN(const Getter getter, make_getter(machine, arguments.find(0)));
+  Value total = arguments.get(1, Value::of(std::int64_t{0}));
+  if (total.is(Kind::kText)) return invalid_argument("sum: texts are not added; use join");
+  BASCULE_ASSIGN(const Iterator next, iterate(machine, value));
+  while (true) {
+    BASCULE_ASSIGN(const std::optional<Value> item, next());
+    if (!item) return total;
+    BASCULE_TRY(machine.charge(1));
+    BASCULE_ASSIGN(const Value part, getter(*item));
+    BASCULE_ASSIGN(total, compute(machine, Operator::kAdd, total, part));
+  }
 }
 
 // map, select, reject, selectattr and rejectattr are lazy: they return an iterator, and errors come when it is read.
@@ -237,6 +217,18 @@ absl::StatusOr<Value> select(Machine& machine, const Value& value, Arguments arg
   });
 }
 
+// The operator %, as a filter.
+absl::StatusOr<Value> format(Machine& machine, const Value& value, Arguments arguments) {
+  if (!arguments.positional.empty() && !arguments.named.empty())
+    return invalid_argument("format: expected arguments by place or by name, found both");
+  if (value.is_safe()) return unimplemented("format: a text that was marked safe is not supported");
+  BASCULE_ASSIGN(const std::string text, to_text(machine, value));
+  if (arguments.named.empty()) return format_percent(machine, text, Value::tuple(std::move(arguments.positional)));
+  std::vector<std::pair<Value, Value>> items;
+  for (auto& [name, item] : arguments.named) items.emplace_back(Value::of(name), std::move(item));
+  return format_percent(machine, text, Value::dict(std::move(items)));
+}
+
 }  // namespace
 
 const std::vector<Filter>& list_filters() {
@@ -249,6 +241,7 @@ const std::vector<Filter>& list_filters() {
       {"list", "", list},
       {"items", "", items},
       {"join", "d? attribute?", join},
+      {"sum", "attribute? start?", sum},
       {"default", "default_value? boolean?", default_of},
       {"d", "default_value? boolean?", default_of},
   };
@@ -257,6 +250,7 @@ const std::vector<Filter>& list_filters() {
 
 const std::vector<OpenFilter>& open_filters() {
   static const auto* table = new std::vector<OpenFilter>{{"map", map},
+                                                         {"format", format},
                                                          {"select", select<false, true>},
                                                          {"reject", select<false, false>},
                                                          {"selectattr", select<true, true>},

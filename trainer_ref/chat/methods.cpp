@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include <bascule/trainer_ref/chat/ast.h>
-#include <bascule/trainer_ref/chat/iterate.h>
+#include <bascule/trainer_ref/chat/compare.h>
 #include <bascule/trainer_ref/chat/loop.h>
 #include <bascule/trainer_ref/chat/machine.h>
-#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
@@ -25,14 +24,11 @@ const Method* in(const std::vector<Method>& table, std::string_view name) {
 
 // Attributes of Python's types that are not supported here.
 const MethodNames& others(Kind kind) {
-  static const auto* of_text =
-      new MethodNames{"casefold",    "center",  "index",      "isalnum",   "isalpha",      "isdigit",      "islower",
-                      "isspace",     "isupper", "ljust",      "partition", "removeprefix", "removesuffix", "rfind",
-                      "rindex",      "rjust",   "rpartition", "rsplit",    "splitlines",   "zfill",        "encode",
-                      "expandtabs",  "format",  "format_map", "isascii",   "isdecimal",    "isidentifier", "isnumeric",
-                      "isprintable", "istitle", "maketrans",  "swapcase",  "translate"};
-  static const auto* of_dict = new MethodNames{"copy", "fromkeys"};
-  static const auto* of_list = new MethodNames{"copy", "count", "index"};
+  static const auto* of_text = new MethodNames{"casefold",    "encode",  "expandtabs", "format_map", "isidentifier",
+                                               "isprintable", "istitle", "maketrans",  "swapcase",   "translate"};
+  static const auto* of_dict = new MethodNames{"fromkeys"};
+  // A pair that groupby returns has these two; as tuples, both would be undefined.
+  static const auto* of_tuple = new MethodNames{"grouper", "list"};
   static const auto* of_integer =
       new MethodNames{"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
                       "numerator",        "real",      "to_bytes",   "is_integer"};
@@ -48,8 +44,7 @@ const MethodNames& others(Kind kind) {
   switch (kind) {
     case Kind::kText: return *of_text;
     case Kind::kDict: return *of_dict;
-    case Kind::kList: return *of_list;
-    case Kind::kTuple: return *of_range;
+    case Kind::kTuple: return *of_tuple;
     case Kind::kBool:
     case Kind::kInteger: return *of_integer;
     case Kind::kFloat: return *of_float;
@@ -68,161 +63,27 @@ absl::StatusOr<Value> get(Machine& machine, const Value& self, const Bound& argu
   return found != nullptr ? *found : arguments.get(1, Value::none());
 }
 
-template <Side side>
-absl::StatusOr<Value> strip(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  BASCULE_ASSIGN(const auto characters, arguments.text(0));
-  if (!characters) return Value::of(stripped(self.text(), side));
-  BASCULE_TRY(machine.charge(characters->size() * (self.text().size() / 64 + 1)));
-  return Value::of(stripped(self.text(), *characters, side));
-}
+// A value cannot change, so it is its own copy.
+absl::StatusOr<Value> copy(Machine&, const Value& self, const Bound&) { return self; }
 
-template <Case wanted>
-absl::StatusOr<Value> to_case(Machine& machine, const Value& self, const Bound&) {
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  BASCULE_ASSIGN(std::string text, in_case(self.text(), wanted));
-  return Value::of(std::move(text));
-}
-
-// Python's own title(): each run of letters begins with a capital. (The filter knows words.)
-absl::StatusOr<Value> to_title(Machine& machine, const Value& self, const Bound&) {
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  if (!is_ascii(self.text()))
-    return unimplemented("title() of a text beyond ASCII is not supported; use the filter title");
-  std::string text = self.text();
-  bool inside = false;
-  for (char& c : text) {
-    const bool is_lower = c >= 'a' && c <= 'z', is_upper = c >= 'A' && c <= 'Z';
-    if (inside ? is_upper : is_lower) c = static_cast<char>(c ^ 0x20);
-    inside = is_lower || is_upper;
-  }
-  return Value::of(std::move(text));
-}
-
-absl::StatusOr<Value> replace(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_ASSIGN(const auto from, arguments.text(0));
-  BASCULE_ASSIGN(const auto to, arguments.text(1));
-  BASCULE_ASSIGN(const auto count, arguments.integer(2));
-  if (!from || !to) return invalid_argument("replace: expected texts, found None");
-  if (arguments.find(2) != nullptr && !count) return invalid_argument("replace: expected a count, found None");
-  BASCULE_ASSIGN(std::string text, replaced(machine, self.text(), *from, *to, count.value_or(-1)));
-  return Value::of(std::move(text));
-}
-
-absl::StatusOr<Value> join_texts(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_ASSIGN(const std::vector<Value> items, to_items(machine, *arguments.find(0)));
-  std::string text;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].is(Kind::kText)) return invalid_argument("join: expected texts, found ", items[i].type());
-    if (items[i].is_safe()) return unimplemented("join() of a text marked safe is not supported");
-    if (i > 0) text += self.text();
-    text += items[i].text();
-    BASCULE_TRY(machine.charge((self.text().size() + items[i].text().size()) / 64 + 1));
-  }
-  BASCULE_TRY(machine.charge_bytes(text.size()));
-  return Value::of(std::move(text));
-}
-
-template <bool at_end>
-absl::StatusOr<Value> has_affix(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  const Value& affix = *arguments.find(0);
-  const std::vector<Value> one = {affix};
-  if (affix.is(Kind::kUndefined)) return affix.undefined_error();
-  for (const Value& each : affix.is(Kind::kTuple) ? affix.items() : one) {
-    BASCULE_TRY(machine.charge(1));
-    if (!each.is(Kind::kText)) return invalid_argument("expected a text or a tuple of texts, found ", each.type());
-    if (at_end ? self.text().ends_with(each.text()) : self.text().starts_with(each.text())) return Value::of(true);
-  }
-  return Value::of(false);
-}
-
-absl::StatusOr<Value> find(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_ASSIGN(const auto wanted, arguments.text(0));
-  if (!wanted) return invalid_argument("expected a text to search for, found None");
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  const std::size_t at = self.text().find(*wanted);
-  if (at == std::string::npos) return Value::of(std::int64_t{-1});
-  return Value::of(count_code_points(std::string_view(self.text()).substr(0, at)));
-}
-
-absl::StatusOr<Value> count(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_ASSIGN(const auto wanted, arguments.text(0));
-  if (!wanted) return invalid_argument("count: expected a text, found None");
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  const std::string_view text = self.text();
-  if (wanted->empty()) return Value::of(count_code_points(text) + 1);
+absl::StatusOr<Value> count_item(Machine& machine, const Value& self, const Bound& arguments) {
   std::int64_t number = 0;
-  for (std::size_t at = 0; (at = text.find(*wanted, at)) != std::string_view::npos; at += wanted->size()) ++number;
+  for (const Value& item : self.items()) {
+    BASCULE_ASSIGN(const bool is_it, equal(machine, item, *arguments.find(0)));
+    number += is_it ? 1 : 0;
+  }
   return Value::of(number);
 }
 
-// split(), at most `count` times; a negative count means no limit.
-std::vector<std::string_view> split_by(std::string_view text, std::string_view separator, std::int64_t count) {
-  std::vector<std::string_view> parts;
-  for (; count != 0; --count) {
-    const std::size_t at = text.find(separator);
-    if (at == std::string_view::npos) break;
-    parts.push_back(text.substr(0, at));
-    text.remove_prefix(at + separator.size());
+absl::StatusOr<Value> index_of_item(Machine& machine, const Value& self, const Bound& arguments) {
+  for (std::size_t i = 0; i < self.items().size(); ++i) {
+    BASCULE_ASSIGN(const bool is_it, equal(machine, self.items()[i], *arguments.find(0)));
+    if (is_it) return Value::of(static_cast<std::int64_t>(i));
   }
-  parts.push_back(text);
-  return parts;
-}
-
-// The words of a text, between runs of whitespace.
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  std::size_t begin = 0;
-  bool inside = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t here = at;
-    const bool space = is_space(next_code_point(text, at));
-    if (inside && space) words.push_back(text.substr(begin, here - begin));
-    if (!inside && !space) begin = here;
-    inside = !space;
-  }
-  if (inside) words.push_back(text.substr(begin));
-  return words;
-}
-
-absl::StatusOr<Value> split(Machine& machine, const Value& self, const Bound& arguments) {
-  BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  BASCULE_ASSIGN(const auto separator, arguments.text(0));
-  BASCULE_ASSIGN(const auto count, arguments.integer(1));
-  if (separator && separator->empty()) return invalid_argument("split: the separator is empty");
-  if (arguments.find(1) != nullptr && !count) return invalid_argument("split: expected a number, found None");
-  if (!separator && count.value_or(-1) >= 0)
-    return unimplemented("split: a limit without a separator is not supported");
-  const auto parts = separator ? split_by(self.text(), *separator, count.value_or(-1)) : words_of(self.text());
-  BASCULE_TRY(machine.charge(parts.size()));
-  std::vector<Value> items;
-  items.reserve(parts.size());
-  for (const std::string_view part : parts) items.push_back(Value::of(part));
-  return Value::list(std::move(items));
+  return invalid_argument("index: no item is equal to the one sought");
 }
 
 }  // namespace
-
-const std::vector<Method>& text_methods() {
-  static const auto* table = new std::vector<Method>{
-      {"strip", "/ characters?", strip<Side::kBoth>},
-      {"lstrip", "/ characters?", strip<Side::kLeft>},
-      {"rstrip", "/ characters?", strip<Side::kRight>},
-      {"upper", "", to_case<Case::kUpper>},
-      {"lower", "", to_case<Case::kLower>},
-      {"capitalize", "", to_case<Case::kCapitalized>},
-      {"title", "", to_title},
-      {"replace", "/ old new count?", replace},
-      {"join", "/ items", join_texts},
-      {"startswith", "/ prefix start! stop!", has_affix<false>},
-      {"endswith", "/ suffix start! stop!", has_affix<true>},
-      {"find", "/ text start! stop!", find},
-      {"count", "/ text start! stop!", count},
-      {"split", "sep? maxsplit?", split},
-  };
-  return *table;
-}
 
 const std::vector<Method>& dict_methods() {
   static const auto* table = new std::vector<Method>{
@@ -230,6 +91,24 @@ const std::vector<Method>& dict_methods() {
       {"keys", "", [](Machine&, const Value& self, const Bound&) { return view_of(self, View::kKeys); }},
       {"values", "", [](Machine&, const Value& self, const Bound&) { return view_of(self, View::kValues); }},
       {"get", "/ key default?", get},
+      {"copy", "", copy},
+  };
+  return *table;
+}
+
+const std::vector<Method>& list_methods() {
+  static const auto* table = new std::vector<Method>{
+      {"copy", "", copy},
+      {"count", "/ value", count_item},
+      {"index", "/ value start! stop!", index_of_item},
+  };
+  return *table;
+}
+
+const std::vector<Method>& tuple_methods() {
+  static const auto* table = new std::vector<Method>{
+      {"count", "/ value", count_item},
+      {"index", "/ value start! stop!", index_of_item},
   };
   return *table;
 }
@@ -241,10 +120,10 @@ const std::vector<Method>& loop_methods() {
 
 const Method* find_method(const Value& self, std::string_view name) {
   switch (self.kind()) {
-    case Kind::kText: {
-      return in(text_methods(), name);
-    }
+    case Kind::kText: return in(text_methods(), name);
     case Kind::kDict: return in(dict_methods(), name);
+    case Kind::kList: return in(list_methods(), name);
+    case Kind::kTuple: return in(tuple_methods(), name);
     case Kind::kLoop: return in(loop_methods(), name);
     default: return nullptr;
   }

@@ -11,7 +11,7 @@ namespace bascule::ref::jinja {
 
 struct Method {
   std::string_view name;
-  std::string_view parameters;  // as in Bound::bind()
+  std::string_view parameters;  // as in Bound::bind(); "*": any, and calls.cpp runs it
   absl::StatusOr<Value> (*run)(Machine& machine, const Value& self, const Bound& arguments);
 };
 
@@ -32,8 +32,10 @@ bool is_hidden(const Value& self, std::string_view name);
 bool is_unknown_attribute(const Value& self, std::string_view name);
 
 // The tables.
-const std::vector<Method>& text_methods();
+const std::vector<Method>& text_methods();  // text_methods.cpp
 const std::vector<Method>& dict_methods();
+const std::vector<Method>& list_methods();
+const std::vector<Method>& tuple_methods();
 const std::vector<Method>& loop_methods();
 
 Value macro_name(const Value& macro);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <bascule/trainer_ref/chat/machine.h>
+#include <bascule/trainer_ref/chat/percent.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/transport/status.h>
 
@@ -157,7 +158,8 @@ absl::StatusOr<Value> compute(Machine& machine, Operator operation, const Value&
   if (operation == Operator::kMultiply && repeats(left) && second) return repeat(machine, left, *second);
   if (operation == Operator::kMultiply && repeats(right) && first) return repeat(machine, right, *first);
   if (operation == Operator::kModulo && left.is(Kind::kText)) {
-    return unimplemented("formatting a text by % is not supported; use ~ to join texts");
+    if (left.is_safe()) return unimplemented("formatting a text that was marked safe is not supported");
+    return format_percent(machine, left.text(), right);
   }
   return unsupported(operation, left, right);
 }

@@ -12,7 +12,7 @@ namespace bascule::ref::jinja {
 class Machine;
 
 // Returns INVALID_ARGUMENT if Python has no such operation on these values, or if it divides by zero; UNIMPLEMENTED if
-// the result needs more than 64 bits, or if a text is formatted by %.
+// the result needs more than 64 bits. A text is formatted by % (percent.h).
 absl::StatusOr<Value> compute(Machine& machine, Operator operation, const Value& left, const Value& right);
 absl::StatusOr<Value> negative(const Value& value);
 absl::StatusOr<Value> positive(const Value& value);

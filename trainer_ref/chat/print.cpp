@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <optional>
 
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/machine.h>
@@ -12,7 +14,7 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// repr() of a text, escaped where needed. Beyond ASCII, only blocks whose characters are all printable are supported.
+// repr() of a text, escaped where needed.
 absl::StatusOr<std::string> text_repr(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
@@ -22,13 +24,16 @@ absl::StatusOr<std::string> text_repr(std::string_view text) {
     const char32_t code = next_code_point(text, at);
     constexpr std::string_view kEscaped = "\n\r\t", kLetters = "nrt";
     const std::size_t known = code < 0x80 ? kEscaped.find(static_cast<char>(code)) : std::string_view::npos;
-    const bool is_printable = (code >= 0x20 && code < 0x7F) || (code > 0xA0 && code < 0x378 && code != 0xAD) ||
-                              (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0xAC00 && code <= 0xD7A3);
+    const std::optional<bool> printable = is_printable(code);
+    if (!printable) return unimplemented("a text in a list or dict has a character that is newer than Unicode 14");
     if (known != std::string_view::npos) {
       result += '\\';
       result += kLetters[known];
-    } else if (!is_printable) {
-      return unimplemented("a text in a list or dict has characters whose printed form is not supported");
+    } else if (!*printable) {
+      std::array<char, 16> escape{};
+      const char* const form = code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x";
+      std::snprintf(escape.data(), escape.size(), form, static_cast<unsigned>(code));
+      result += escape.data();
     } else {
       if (code == '\\' || code == static_cast<char32_t>(quote)) result += '\\';
       result += text.substr(begin, at - begin);

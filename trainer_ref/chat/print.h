@@ -23,6 +23,8 @@ struct JsonStyle {
   std::optional<std::string> indent;  // of one level; nullopt: all in one line
   std::string between_items = ", ";
   std::string between_key_and_value = ": ";
+  bool ascii = false;  // escapes all other characters
+  bool sort_keys = false;
 };
 // json.dumps(). Returns INVALID_ARGUMENT if JSON has no such value.
 absl::StatusOr<std::string> to_json(Machine& machine, const Value& value, const JsonStyle& style);

@@ -1,7 +1,12 @@
 #include <bascule/trainer_ref/chat/texts.h>
 
-#include <algorithm>
+#include <utf8proc.h>
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/transport/status.h>
 
@@ -12,9 +17,6 @@ std::size_t length_by_lead(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte >> 5 == 0x6 ? 2 : byte >> 4 == 0xE ? 3 : byte >> 3 == 0x1E ? 4 : 0;
 }
-
-char ascii_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
-char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 std::string_view strip_left(std::string_view text) {
   std::size_t at = 0;
@@ -108,6 +110,29 @@ bool is_space(char32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+std::optional<bool> is_printable(char32_t code) {
+  if (code == U' ') return true;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+    case UTF8PROC_CATEGORY_CN: return std::nullopt;
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS: return false;
+    default: return true;
+  }
+}
+
+bool has_other_digits(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t code = next_code_point(text, at);
+    if (code >= 0x80 && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_ND) return true;
+  }
+  return false;
+}
+
 std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   std::size_t begin = 0, at = 0;
@@ -181,15 +206,40 @@ absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, st
   return result;
 }
 
+namespace {
+
+// The upper or lower case of one code point. Returns nullopt if Unicode has several code points for it (ß becomes SS),
+// or if it depends on what surrounds it (Σ) or on its place in a word (ǆ).
+std::optional<char32_t> cased(char32_t code, bool upper) {
+  constexpr std::pair<char32_t, char32_t> kSeveral[] = {
+      {0xDF, 0xDF},   {0x149, 0x149}, {0x1C4, 0x1CC},   {0x1F0, 0x1F3},   {0x390, 0x390},
+      {0x3B0, 0x3B0}, {0x587, 0x587}, {0x1E96, 0x1E9E}, {0x1F50, 0x1FFF}, {0xFB00, 0xFB17}};
+  const bool is_odd = upper
+                          ? std::any_of(std::begin(kSeveral), std::end(kSeveral),
+                                        [&](const auto& range) { return code >= range.first && code <= range.second; })
+                          : code == 0x130 || code == 0x3A3;
+  if (is_odd) return std::nullopt;
+  const auto as_is = static_cast<utf8proc_int32_t>(code);
+  return static_cast<char32_t>(upper ? utf8proc_toupper(as_is) : utf8proc_tolower(as_is));
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> in_case(std::string_view text, Case wanted) {
-  if (!is_ascii(text)) return unimplemented("upper and lower case of a text beyond ASCII is not supported");
-  std::string result(text);
+  std::string result;
+  result.reserve(text.size());
   bool begins = true;  // a word
-  for (char& c : result) {
-    const bool is_upper = wanted == Case::kUpper || (wanted != Case::kLower && begins);
-    const auto code = static_cast<char32_t>(c);
-    c = is_upper ? ascii_upper(c) : ascii_lower(c);
-    begins = wanted == Case::kTitle && (is_space(code) || std::string_view("-({[<").find(c) != std::string_view::npos);
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t code = next_code_point(text, at);
+    const auto changed = cased(code, wanted == Case::kUpper || (wanted != Case::kLower && begins));
+    if (!changed)
+      return unimplemented("upper and lower case of a character with several forms (U+", absl::Hex(code),
+                           ") is not supported");
+    append_utf8(result, *changed);
+    const bool is_separator =
+        is_space(code) ||
+        (code < 0x80 && std::string_view("-({[<").find(static_cast<char>(code)) != std::string_view::npos);
+    begins = wanted == Case::kTitle && is_separator;
   }
   return result;
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,12 @@ std::vector<std::size_t> code_point_offsets(std::string_view text);
 // str.isspace() of one code point: what strip() removes and split() splits at.
 bool is_space(char32_t code_point);
 
+// str.isprintable() of one code point. Returns nullopt for one that Unicode 14 has not assigned.
+std::optional<bool> is_printable(char32_t code_point);
+
+// Whether the text has a decimal digit beyond ASCII, which Python's int() and float() read.
+bool has_other_digits(std::string_view text);
+
 // str.splitlines()
 std::vector<std::string_view> split_lines(std::string_view text);
 
@@ -44,7 +51,7 @@ absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, st
                                      std::string_view to, std::int64_t count);
 
 // Python's upper(), lower() and capitalize(), and the filter title, whose words end at spaces, dashes and opening
-// brackets. Returns UNIMPLEMENTED beyond ASCII.
+// brackets. Returns UNIMPLEMENTED for the few characters whose other case has several forms, such as ß and Σ.
 enum class Case { kUpper, kLower, kCapitalized, kTitle };
 absl::StatusOr<std::string> in_case(std::string_view text, Case wanted);
 

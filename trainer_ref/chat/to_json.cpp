@@ -1,8 +1,10 @@
 // JSON as Python's json.dumps() writes it.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 
+#include <bascule/trainer_ref/chat/compare.h>
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/trainer_ref/chat/texts.h>
@@ -46,8 +48,11 @@ class JsonWriter {
       if (known != std::string_view::npos) {
         text += '\\';
         text += kEscaped[known];
-      } else if (code < 0x20) {
+      } else if (code < 0x20 || (style_.ascii && code >= 0x7F && code < 0x10000)) {
         escape(code);
+      } else if (style_.ascii && code >= 0x10000) {  // a surrogate pair
+        escape(0xD800 + ((code - 0x10000) >> 10));
+        escape(0xDC00 + ((code - 0x10000) & 0x3FF));
       } else {
         text += value.substr(begin, at - begin);
       }
@@ -64,6 +69,16 @@ class JsonWriter {
       case Kind::kFloat: text += cat("\"", json_float(key.number()), "\""); return absl::OkStatus();
       default: return invalid_argument("tojson: a ", key.type(), " cannot be a key in JSON");
     }
+  }
+
+  absl::Status sort_by_key(std::vector<std::pair<Value, Value>>& items) {
+    absl::Status failed;
+    std::stable_sort(items.begin(), items.end(), [&](const auto& left, const auto& right) {
+      const absl::StatusOr<bool> is_less = failed.ok() ? less(machine_, left.first, right.first) : failed;
+      if (!is_less.ok()) failed = is_less.status();
+      return is_less.ok() && *is_less;
+    });
+    return failed;
   }
 
   void new_line(int depth) {
@@ -98,7 +113,8 @@ class JsonWriter {
         return write_items(value.items().size(), '[', ']', depth,
                            [&](std::size_t i) { return write(value.items()[i], depth + 1); });
       case Kind::kDict: {
-        const auto& items = value.dict()->items;
+        auto items = value.dict()->items;
+        if (style_.sort_keys) BASCULE_TRY(sort_by_key(items));
         return write_items(items.size(), '{', '}', depth, [&](std::size_t i) -> absl::Status {
           BASCULE_TRY(write_key(items[i].first));
           text += style_.between_key_and_value;

@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> open_weights(const EngineSettings
                                        .log = settings.engine.log,
                                        .place = place});
   }
-  auto weights = ServedWeights::from_checkpoint(settings.folder, settings.config, settings.dtype, place);
+  auto weights =
+      ServedWeights::from_checkpoint(settings.folder, settings.config, settings.dtype, place, settings.engine.log);
   BASCULE_TRY(of_flag(weights.status(), "model", settings.folder.string(), kModelAdvice));
   return weights;
 }

@@ -17,7 +17,7 @@ namespace {
 absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::filesystem::path& model,
                                        const SupervisedRunHooks& hooks) {
   absl::StatusOr<Policy> policy =
-      Policy::read(model, Policy::Gradients::kTracked, flags.compute.device, flags.compute.options);
+      Policy::read(model, Policy::Gradients::kTracked, flags.compute.device, flags.compute.options, hooks.log);
   if (absl::IsNotFound(policy.status())) {
     hooks.log("no weights in the folder of --model: starting from random ones");
     BASCULE_ASSIGN(const ModelConfig config, read_config(model));

@@ -22,8 +22,9 @@ namespace {
 
 // Errors are attributed to the flag that named the folder.
 absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
-                                   Policy::Gradients gradients, const ComputeFlags& compute) {
-  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, compute.device, compute.options);
+                                   Policy::Gradients gradients, const ComputeFlags& compute,
+                                   const std::function<void(std::string_view)>& log = {}) {
+  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, compute.device, compute.options, log);
   if (!policy.ok()) return of_flag(policy.status(), flag, folder.string(), advice);
   return policy;
 }
@@ -55,10 +56,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
   const auto& log = hooks.log;
   BASCULE_ASSIGN(PreparedRun run, prepare_grpo(flags, std::move(start), std::move(sync), log));
   const RunPlan& plan = run.plan;
-  BASCULE_ASSIGN(Policy policy,
-                 flags.resume.empty()
-                     ? read_policy("model", plan.start.model, kModelAdvice, Policy::Gradients::kTracked, flags.compute)
-                     : read_policy("resume", flags.resume, kResumeAdvice, Policy::Gradients::kTracked, flags.compute));
+  BASCULE_ASSIGN(Policy policy, flags.resume.empty() ? read_policy("model", plan.start.model, kModelAdvice,
+                                                                   Policy::Gradients::kTracked, flags.compute, log)
+                                                     : read_policy("resume", flags.resume, kResumeAdvice,
+                                                                   Policy::Gradients::kTracked, flags.compute));
   if (policy.config().eos_token_ids.empty())
     log(cat(kNoEndToken, "; --max-tokens=", flags.rollouts.max_tokens, " will cut every completion"));
   absl::StatusOr<std::vector<WeightedReward>> rewards =

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/model/folder_content.h>
 #include <bascule/trainer_ref/model/safetensors.h>
+#include <bascule/trainer_ref/model/weight_names.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
@@ -17,9 +20,6 @@ namespace bascule::ref {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
 
 absl::StatusOr<at::ScalarType> computable(DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kBF16) return libtorch::scalar_type_of(dtype);
@@ -32,9 +32,9 @@ absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
   const fs::path whole = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   if (fs::exists(whole, error)) return std::vector{whole};
   if (!fs::exists(index, error)) {
-    return absl::NotFoundError(cat(folder.string(),
-                                   ": neither model.safetensors nor model.safetensors.index.json; "
-                                   "weights in other formats (pytorch_model.bin) are not supported"));
+    const std::string what = cat(folder.string(), ": neither model.safetensors nor model.safetensors.index.json");
+    const std::string other = instead_of_weights(folder);
+    return other.empty() ? absl::NotFoundError(what) : failed_precondition(what, ": ", other);
   }
   BASCULE_ASSIGN(const nlohmann::json json, read_json_object(index));
   const auto map = json.find("weight_map");
@@ -49,10 +49,9 @@ absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const std::string& name : names) {
     if (!fs::exists(folder / name, error)) {
-      return absl::NotFoundError(cat((folder / name).string(),
-                                     ": the shard is missing; model.safetensors.index.json "
-                                     "lists ",
-                                     names.size(), " of them: download the rest"));
+      return failed_precondition((folder / name).string(),
+                                 ": the shard is missing; model.safetensors.index.json lists ", names.size(),
+                                 " of them: download the rest");
     }
     files.push_back(folder / name);
   }
@@ -66,31 +65,47 @@ at::Tensor load(std::span<const std::byte> bytes, const TensorSpec& spec, at::Sc
   return tensor.to(type);
 }
 
-absl::Status read_file_into(const fs::path& path, at::ScalarType type, WeightMap& weights) {
+// `left_out` gets the names of tensors that the model does not have.
+absl::Status read_file_into(const fs::path& path, at::ScalarType type, const WeightNames& names, WeightMap& weights,
+                            std::vector<std::string>& left_out) {
   BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
   BASCULE_TRY(annotate(file.check_stamp(), path.string()));
   for (const SafetensorsHeader::Entry& entry : file.header().entries) {
     const TensorSpec& spec = entry.spec;
-    if (spec.name.ends_with(".rotary_emb.inv_freq")) continue;  // of old Llama exports: computed here
+    const std::optional<std::string> name = names.find(spec.name);
+    if (!name && names.is_of_a_part(spec.name))
+      return invalid_argument(path.string(), ": ", spec.name, " is surplus: the configuration has no such tensor");
+    if (!name) {
+      if (!spec.name.ends_with("rotary_emb.inv_freq")) left_out.push_back(spec.name);  // computed here
+      continue;
+    }
     if (!at::isFloatingType(libtorch::scalar_type_of(spec.dtype)) || size_of(spec.dtype) == 1) {
       return unimplemented(path.string(), ": tensor ", to_string(spec),
                            ": quantized weights are not supported; expected F32, BF16, F16 or F64");
     }
-    if (!weights.emplace(spec.name, load(file.bytes(entry), spec, type)).second) {
-      return invalid_argument(path.string(), ": tensor ", spec.name, " is also in another shard");
+    if (!weights.emplace(*name, load(file.bytes(entry), spec, type)).second) {
+      return invalid_argument(path.string(), ": tensor ", spec.name, " is there twice, perhaps in another shard");
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status drop_tied_head(const ModelConfig& config, WeightMap& weights) {
-  const auto head = weights.find(kHead), embedding = weights.find(kEmbedding);
-  if (!config.tie_word_embeddings || head == weights.end() || embedding == weights.end()) return absl::OkStatus();
-  if (!at::equal(head->second, embedding->second)) {
-    return invalid_argument(kHead, " differs from ", kEmbedding,
+// A tied model keeps one tensor, under the embedding's name. Its file may have both, or only the head.
+absl::Status tie_head(const ModelConfig& config, WeightMap& weights) {
+  const auto head = weights.find(kHeadName), embedding = weights.find(kEmbeddingName);
+  if (head == weights.end()) {
+    if (config.tie_word_embeddings || embedding == weights.end()) return absl::OkStatus();
+    return invalid_argument(kHeadName, " is missing; if the model's output uses the embedding, set ",
+                            "tie_word_embeddings to true in config.json");
+  }
+  if (!config.tie_word_embeddings) return absl::OkStatus();
+  if (embedding == weights.end()) {
+    weights.emplace(kEmbeddingName, head->second);
+  } else if (!at::equal(head->second, embedding->second)) {
+    return invalid_argument(kHeadName, " differs from ", kEmbeddingName,
                             ", although tie_word_embeddings is true: set it to false");
   }
-  weights.erase(head);
+  weights.erase(kHeadName);
   return absl::OkStatus();
 }
 
@@ -138,17 +153,23 @@ absl::Status write_weights(const fs::path& path, const WeightMap& weights, DType
 
 }  // namespace
 
-absl::StatusOr<WeightMap> read_weights(const fs::path& folder, const ModelConfig& config, DType dtype) {
+absl::StatusOr<WeightMap> read_weights(const fs::path& folder, const ModelConfig& config, DType dtype,
+                                       const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
   BASCULE_ASSIGN(const std::vector<fs::path> files, weight_files(folder));
+  const WeightNames names(config);
   WeightMap weights;
+  std::vector<std::string> left_out;
   try {
-    for (const fs::path& file : files) BASCULE_TRY(read_file_into(file, type, weights));
+    for (const fs::path& file : files) BASCULE_TRY(read_file_into(file, type, names, weights, left_out));
   } catch (const c10::Error& error) {  // no memory
     return absl::ResourceExhaustedError(cat(folder.string(), ": ", error.what_without_backtrace()));
   }
-  if (absl::Status status = drop_tied_head(config, weights); !status.ok()) return annotate(status, folder.string());
+  if (absl::Status status = tie_head(config, weights); !status.ok()) return annotate(status, folder.string());
   if (absl::Status status = check_weights(config, weights); !status.ok()) return annotate(status, folder.string());
+  if (!left_out.empty() && log)
+    log(cat(folder.string(), ": left out ", left_out.size(), " tensors that the model does not have, as transformers ",
+            "does; the first is ", left_out.front()));
   return weights;
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,11 +14,14 @@
 namespace bascule::ref {
 
 // Reads the weights of `folder` into separate tensors, converted to `dtype` (F32 or BF16). Blocks. An error names the
-// file and the tensor. It reports holes, overlaps, a header beyond the file, missing shards, or a tensor that the
-// configuration does not have. If a tied lm_head is also in the file, it is left out, provided that it equals the
-// embedding. `folder` may be the subfolder `newest` of a memmap endpoint's, with a config.json copied into it: the
-// newest version is read, and its digest compared.
-absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
+// file and the tensor. It reports holes, overlaps, a header beyond the file, missing shards, or a surplus tensor in one
+// of the model's parts. Other surplus tensors are left out, as transformers does, and `log` gets a line about them. If
+// the head is tied and also in the file, it must equal the embedding. Returns NOT_FOUND only if the folder has no
+// weights of any kind; if it has others, FAILED_PRECONDITION says how to convert them. `folder` may be the subfolder
+// `newest` of a memmap endpoint's, with a config.json copied into it: the newest version is read, and its digest
+// compared.
+absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype,
+                                       const std::function<void(std::string_view)>& log = {});
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
 using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;

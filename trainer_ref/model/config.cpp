@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/model/folder_content.h>
 #include <bascule/trainer_ref/model/special_tokens.h>
 #include <bascule/transport/status.h>
 
@@ -39,6 +40,8 @@ void refuse_foreign_models(JsonKeys& keys) {
 std::string read_architecture(JsonKeys& keys) {
   const nlohmann::json* list = keys.find("architectures");
   if (list == nullptr) {
+    const auto* const family = std::ranges::find(kFamilies, keys.text("model_type", ""), &Family::model_type);
+    if (family != kFamilies.end()) return std::string(family->architecture);  // transformers goes by model_type
     keys.fail(cat("the key architectures is missing; ", kKnown));
     return "";
   }
@@ -47,6 +50,11 @@ std::string read_architecture(JsonKeys& keys) {
     return "";
   }
   std::string name = list->front().get<std::string>();
+  // A model that was saved without its head, as LlamaModel.
+  for (const Family& family : kFamilies)
+    if (const std::string_view stem = family.architecture.substr(0, family.architecture.find("ForCausalLM"));
+        name == cat(stem, "Model"))
+      name = family.architecture;
   const auto* const family = std::ranges::find(kFamilies, name, &Family::architecture);
   if (family == kFamilies.end()) {
     keys.refuse(cat("architecture ", name, " is not supported; ", kKnown));
@@ -219,7 +227,12 @@ absl::Status check_folder(const std::filesystem::path& folder) {
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder) {
   BASCULE_TRY(check_folder(folder));
   const std::filesystem::path path = folder / "config.json";
-  BASCULE_ASSIGN(const nlohmann::json json, read_json_object(path));
+  const absl::StatusOr<nlohmann::json> file = read_json_object(path);
+  if (absl::IsNotFound(file.status()))
+    if (const std::string other = instead_of_config(folder); !other.empty())
+      return absl::NotFoundError(cat(message_of(file.status()), ": ", other));
+  if (!file.ok()) return file.status();
+  const nlohmann::json& json = *file;
   absl::Status status;
   JsonKeys keys(json, path.string(), status);
   ModelConfig config = read_keys(keys);

@@ -61,10 +61,9 @@ std::optional<std::size_t> most_bytes_per_token(const TokenizerParts& parts) {
 }
 
 absl::Status read_parts(const Json& file, TokenizerParts& parts) {
+  // `truncation` and `padding`, which fine-tuning often leaves in the file, are not read: transformers resets both
+  // before it encodes a text for generation.
   const auto part = [&](const char* key) { return file.value(key, Json()); };
-  for (const char* key : {"truncation", "padding"}) {
-    if (!part(key).is_null()) return unread(key);
-  }
   BASCULE_ASSIGN(parts.normalizer, Normalizer::read(part("normalizer")));
   BASCULE_ASSIGN(parts.pre_tokenizer, PreTokenizer::read(part("pre_tokenizer")));
   BASCULE_ASSIGN(parts.post_processor, PostProcessor::read(part("post_processor")));

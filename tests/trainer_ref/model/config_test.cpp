@@ -432,5 +432,44 @@ TEST(Config, AnswersAHubNameWithHowToGetIt) {
   expect_error(read_config(folder.path() / "file").status(), absl::StatusCode::kInvalidArgument, "expected the folder");
 }
 
+TEST(Config, SaysWhatAFolderWithoutAConfigHas) {
+  const auto with = [](const std::string& file, std::string_view text) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directories((folder.path() / file).parent_path());
+    folder.write(file, text);
+    const absl::Status status = read_config(folder.path()).status();
+    expect_error(status, absl::StatusCode::kNotFound, "config.json: no such file: ");
+    return std::string(message_of(status));
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(with("adapter_config.json", R"({"base_model_name_or_path": "Qwen/Qwen3-0.6B"})"),
+              testing::AllOf(HasSubstr("it is an adapter (adapter_config.json) for Qwen/Qwen3-0.6B, not a whole model"),
+                             HasSubstr("merge_and_unload()")));
+  EXPECT_THAT(with("adapter_config.json", "broken"), HasSubstr("for its base model"));
+  EXPECT_THAT(with("qwen3-0.6b-q8_0.gguf", ""), HasSubstr("it has qwen3-0.6b-q8_0.gguf, a model for llama.cpp"));
+  EXPECT_THAT(with("params.json", "{}"), HasSubstr("the original format of Meta or Mistral"));
+  EXPECT_THAT(with("checkpoint-500/config.json", "{}"),
+              HasSubstr("checkpoint-500 has a config.json; give that folder"));
+  EXPECT_THAT(with("snapshots/0123abc/config.json", "{}"), HasSubstr("snapshots/0123abc has a config.json"));
+}
+
+// transformers goes by model_type. A model without its head is of another class.
+TEST(Config, ReadsTheFamilyOfAModelWithoutItsHead) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3"}) {
+    json config = with(family(type), "sliding_window", nullptr);
+    const auto expected = read(config);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    std::string name = config["architectures"][0];
+    config["architectures"] = {name.replace(name.find("ForCausalLM"), std::string::npos, "Model")};
+    const auto headless = read(config);
+    ASSERT_TRUE(headless.ok()) << headless.status();
+    EXPECT_EQ(headless->architecture, expected->architecture);
+    config.erase("architectures");
+    EXPECT_EQ(read(config)->architecture, expected->architecture);
+  }
+  expect_error(read(with(with(llama(), "architectures", nullptr), "model_type", "gpt2")).status(),
+               absl::StatusCode::kInvalidArgument, "the key architectures is missing");
+}
+
 }  // namespace
 }  // namespace bascule::ref

@@ -222,6 +222,25 @@ TEST(AddedTokens, AreSoughtBeforeOrAfterNormalizing) {
   EXPECT_THAT(tokens_of(*read(file), "a s s_s"), ElementsAre("a s", "_", "s s"));
 }
 
+// As transformers, which resets both before it encodes a text.
+TEST(Tokenizer, NeitherTruncatesNorPadsAlthoughTheFileSaysSo) {
+  const Json plain = file_of("characters");
+  Json tuned = plain;
+  tuned["truncation"] = {{"direction", "Right"}, {"max_length", 2}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  tuned["padding"] = {{"strategy", {{"Fixed", 64}}},
+                      {"direction", "Left"},
+                      {"pad_to_multiple_of", nullptr},
+                      {"pad_id", 0},
+                      {"pad_type_id", 0},
+                      {"pad_token", "<pad>"}};
+  const auto expected = read(plain), found = read(tuned);
+  ASSERT_TRUE(found.ok()) << found.status();
+  const std::string text = "12+34=46";
+  EXPECT_THAT(tokens_of(*found, text), testing::SizeIs(testing::Gt(2u)));
+  for (const bool special : {false, true}) EXPECT_EQ(*found->encode(text, special), *expected->encode(text, special));
+  EXPECT_EQ(found->fingerprint(), expected->fingerprint()) << "engines with and without them serve the same model";
+}
+
 TEST(Tokenizer, RefusesOtherPartsByName) {
   const auto refused = [](const char* part, const Json& value, const std::string& text) {
     Json file = file_of("characters");
@@ -240,8 +259,6 @@ TEST(Tokenizer, RefusesOtherPartsByName) {
   refused("normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "normalizer Prepend of an empty text is not supported");
   refused("post_processor", {{"type", "RobertaProcessing"}}, "post_processor RobertaProcessing");
   refused("decoder", {{"type", "WordPiece"}}, "decoder WordPiece is not supported");
-  refused("truncation", {{"max_length", 512}}, "truncation is not supported");
-  refused("padding", {{"strategy", "BatchLongest"}}, "padding is not supported");
   refused("model", {{"type", "Unigram"}}, "model Unigram is not supported");
   refused("model", {{"type", "BPE"}, {"dropout", 0.1}}, "model BPE with dropout 0.1");
   refused("model", {{"type", "BPE"}, {"end_of_word_suffix", "</w>"}}, "model BPE with end_of_word_suffix");

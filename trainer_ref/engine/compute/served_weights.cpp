@@ -60,10 +60,10 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::of(const ModelConf
   return served;
 }
 
-absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
-                                                                              const ModelConfig& config, DType dtype,
-                                                                              const Place& place) {
-  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, dtype));
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(
+    const std::filesystem::path& folder, const ModelConfig& config, DType dtype, const Place& place,
+    const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, dtype, log));
   return of(config, std::move(weights), place, cat("the weights of ", folder.string()));
 }
 

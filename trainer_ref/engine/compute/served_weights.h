@@ -28,10 +28,11 @@ Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Sta
 
 class ServedWeights {
  public:
-  // Serves version 0, forever. Blocks while it reads the weights and copies them to the place.
-  static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(const std::filesystem::path& folder,
-                                                                        const ModelConfig& config, DType dtype,
-                                                                        const Place& place = {});
+  // Serves version 0, forever. Blocks while it reads the weights and copies them to the place. `log` as in
+  // read_weights().
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(
+      const std::filesystem::path& folder, const ModelConfig& config, DType dtype, const Place& place = {},
+      const std::function<void(std::string_view)>& log = {});
 
   // Random weights from a seed, for measurements: version 0, forever.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,

@@ -14,6 +14,8 @@ std::string shown(const nlohmann::json& value) {
   return text.substr(0, end) + "…";
 }
 
+std::string shown(const nlohmann::ordered_json& value) { return shown(nlohmann::json::parse(value.dump())); }
+
 const nlohmann::json* Fields::find(const char* field) {
   read_.insert(field);
   const auto found = object_.find(field);

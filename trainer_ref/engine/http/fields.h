@@ -16,6 +16,7 @@
 namespace bascule::ref {
 
 std::string shown(const nlohmann::json& value);  // for an error's text, cut if it is long
+std::string shown(const nlohmann::ordered_json& value);
 
 // A field that is null counts as missing. After the first refusal no field is read.
 class Fields {

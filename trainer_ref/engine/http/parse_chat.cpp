@@ -5,8 +5,8 @@
 
 #include <bascule/trainer_ref/chat/final_message.h>
 #include <bascule/trainer_ref/engine/http/api_request.h>
+#include <bascule/trainer_ref/engine/http/chat_messages.h>
 #include <bascule/trainer_ref/engine/http/request_fields.h>
-#include <bascule/transport/json.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -14,66 +14,6 @@ namespace {
 
 using nlohmann::json;
 using Ordered = ChatTemplate::Json;  // the order of a tool's keys shows in the text
-
-// Formats a value for an error's text.
-std::string shown(const Ordered& value) { return ref::shown(json::parse(value.dump())); }
-
-// An assistant's message that calls tools may have no content.
-bool calls_tools(const Ordered& message) {
-  const auto calls = message.find("tool_calls");
-  return message["role"] == "assistant" && calls != message.end() && calls->is_array() && !calls->empty();
-}
-
-// Joins OpenAI's message parts to one text, with one line per part, as templates of text models expect. Refuses other
-// content, for which templates would write nothing.
-absl::Status read_content(Ordered& message, std::size_t index) {
-  const auto refused = [index](const Ordered& found) {
-    return invalid_argument("messages[", index, "].content: expected a text, or parts as {\"type\": \"text\", ",
-                            "\"text\": \"…\"}, found ", shown(found));
-  };
-  const auto content = message.find("content");
-  const bool is_missing = content == message.end() || content->is_null();
-  if (is_missing) return calls_tools(message) ? absl::OkStatus() : refused(nullptr);
-  if (content->is_string()) return absl::OkStatus();
-  if (!content->is_array() || content->empty()) return refused(*content);
-  std::string joined;
-  for (const Ordered& part : *content) {
-    const auto type = part.is_object() ? part.find("type") : part.end();
-    const bool is_text =
-        part.is_object() && type != part.end() && *type == "text" && part.contains("text") && part["text"].is_string();
-    if (!is_text) return refused(part);
-    joined += cat(&part == &content->front() ? "" : "\n", part["text"].get_ref<const std::string&>());
-  }
-  *content = std::move(joined);
-  return absl::OkStatus();
-}
-
-// OpenAI sends a call's arguments as JSON in a string; templates expect the object.
-absl::Status open_arguments(Ordered& message, std::size_t index) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return absl::OkStatus();
-  for (Ordered& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    Ordered& function = call["function"];
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    const std::string text = arguments->get<std::string>();
-    BASCULE_TRY(parse_json(text.empty() ? "{}" : text, cat("messages[", index, "].tool_calls: arguments")).status());
-    *arguments = Ordered::parse(text.empty() ? "{}" : text);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status prepare(Ordered& messages) {
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    Ordered& message = messages[i];
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      return invalid_argument("messages[", i, "]: expected an object with a role and content, found ", shown(message));
-    BASCULE_TRY(read_content(message, i));
-    BASCULE_TRY(open_arguments(message, i));
-  }
-  return absl::OkStatus();
-}
 
 // Without max_tokens or max_completion_tokens, the default is everything that fits after the prompt.
 absl::Status read_length(Fields& fields, const ModelCard& card, CompletionRequest& request) {
@@ -118,7 +58,7 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   Ordered messages = request.value("messages", Ordered());
   if (!messages.is_array() || messages.empty())
     return invalid_argument("messages: expected a list of one message or more, found ", shown(messages));
-  BASCULE_TRY(prepare(messages));
+  BASCULE_TRY(prepare_messages(messages));
   Ordered variables = request.value("chat_template_kwargs", Ordered());
   if (variables.is_null()) variables = Ordered::object();
   if (!variables.is_object()) return invalid_argument("chat_template_kwargs: expected an object");
@@ -126,9 +66,16 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   Ordered tools = request.value("tools", Ordered());
   if (!tools.is_null() && !tools.is_array()) return invalid_argument("tools: expected a list of JSON schemas");
   if (tools.empty()) tools = nullptr;
-  const absl::StatusOr<std::string> rendered =
-      continue_final_message ? render_unfinished(*card.chat, std::move(messages), tools, variables)
-                             : card.chat->render(messages, tools, add_generation_prompt, variables);
+  const auto render = [&](const Ordered& list) {
+    return continue_final_message ? render_unfinished(*card.chat, list, tools, variables)
+                                  : card.chat->render(list, tools, add_generation_prompt, variables);
+  };
+  absl::StatusOr<std::string> rendered = render(messages);
+  if (!rendered.ok()) {
+    Ordered simple = messages;
+    absl::StatusOr<std::string> again = simplify_messages(simple) ? render(simple) : rendered;
+    if (again.ok()) rendered = std::move(again);
+  }
   if (!rendered.ok()) return invalid_argument("messages: ", message_of(rendered.status()));
   BASCULE_ASSIGN(std::vector<std::int64_t> tokens, encode(*rendered, add_special_tokens, card, "messages", limits));
   if (tokens.empty()) return invalid_argument("messages: the model's chat template writes no text for them");

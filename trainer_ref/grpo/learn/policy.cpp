@@ -22,10 +22,10 @@ bool is_finite(const WeightMap& weights) {
 }
 
 absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradients gradients, at::Device device,
-                                    const ComputeOptions& compute) {
+                                    const ComputeOptions& compute, const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(folder));
   const bool wide = gradients == Gradients::kTracked || compute.dtype == at::kFloat;
-  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, wide ? DType::kF32 : DType::kBF16));
+  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, wide ? DType::kF32 : DType::kBF16, log));
   try {
     for (auto& [name, tensor] : weights) tensor = tensor.to(device);
   } catch (const c10::Error& error) {

@@ -28,9 +28,10 @@ class Policy {
   enum class Gradients { kTracked, kNone };  // for training; for a frozen reference
 
   // Reads a checkpoint folder onto `device`: in f32 for training, else in the type of `compute`. Returns
-  // RESOURCE_EXHAUSTED if it does not fit there.
+  // RESOURCE_EXHAUSTED if it does not fit there. `log` as in read_weights().
   static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients,
-                                     at::Device device = at::kCPU, const ComputeOptions& compute = {});
+                                     at::Device device = at::kCPU, const ComputeOptions& compute = {},
+                                     const std::function<void(std::string_view)>& log = {});
   // Uses the given weights on their device. They must be leaves without a history.
   static absl::StatusOr<Policy> over(const ModelConfig& config, WeightMap weights, Gradients gradients,
                                      const ComputeOptions& compute = {});

@@ -88,21 +88,34 @@ LineProcess::~LineProcess() {
   watcher_.ends_within(kToEnd);
 }
 
+// Returns the first line in read_ that is an answer, and drops the lines before it; nullopt if there is none.
+absl::StatusOr<std::optional<std::string>> LineProcess::next_answer(const IsAnswer& is_answer) {
+  while (true) {
+    const std::size_t end = read_.find('\n', searched_);
+    if (end == std::string::npos) {
+      searched_ = read_.size();
+      return std::nullopt;
+    }
+    std::string line = read_.substr(0, end);
+    read_.erase(0, end + 1);
+    searched_ = 0;
+    BASCULE_ASSIGN(const bool is_it, is_answer(line));
+    if (is_it) return line;
+  }
+}
+
 absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::Duration timeout,
-                                                  const std::function<bool()>& stopped) {
+                                                  const std::function<bool()>& stopped, const IsAnswer& is_answer) {
   const Deadline deadline(timeout), patience(kStoppedInterval);  // gives a quick answer time before the first stopped()
   const NoSigpipe no_sigpipe;
   const std::string request = cat(line, "\n");
   std::string_view rest = request;
-  std::size_t searched = 0;  // bytes of read_ without a newline
+  std::optional<std::string> answer;
   while (true) {
-    if (const std::size_t end = read_.find('\n', searched); end != std::string::npos && rest.empty()) {
-      std::string answer = read_.substr(0, end);
-      read_.erase(0, end + 1);
-      return answer;
-    } else if (end == std::string::npos) {
-      searched = read_.size();
+    if (!answer) {
+      BASCULE_ASSIGN(answer, next_answer(is_answer));
     }
+    if (answer && rest.empty()) return *std::move(answer);
     if (read_.size() > kLongestLine)
       return absl::ResourceExhaustedError(
           cat("expected a line of at most ", kLongestLine, " bytes, found a longer one"));

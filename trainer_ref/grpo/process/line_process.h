@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,12 +34,17 @@ class LineProcess {
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
 
-  // Writes `line` and a newline, and returns the program's next line without its newline. Blocks for at most `timeout`.
-  // Reads while it writes, so a program may answer before it has read everything. Returns UNAVAILABLE if it ended (the
-  // text says how) or closed a pipe, DEADLINE_EXCEEDED if it did not answer in time, RESOURCE_EXHAUSTED for a line over
-  // 256 MiB, and CANCELLED once `stopped`, called a few times per second, returns true. After an error it is unusable.
+  // Looks at a line that the program printed. Returns false to pass over it, and an error to give up.
+  using IsAnswer = std::function<absl::StatusOr<bool>(std::string_view line)>;
+
+  // Writes `line` and a newline, and returns the program's next line that `is_answer`, without its newline. Blocks for
+  // at most `timeout`. Reads while it writes, so a program may answer before it has read everything. Returns
+  // UNAVAILABLE if it ended (the text says how) or closed a pipe, DEADLINE_EXCEEDED if it did not answer in time,
+  // RESOURCE_EXHAUSTED for a line over 256 MiB, CANCELLED once `stopped`, called a few times per second, returns true,
+  // and the errors of `is_answer`. After an error it is unusable.
   absl::StatusOr<std::string> exchange(
-      std::string_view line, absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; });
+      std::string_view line, absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; },
+      const IsAnswer& is_answer = [](std::string_view) { return true; });
 
   pid_t pid() const { return process_.pid(); }
 
@@ -49,6 +55,7 @@ class LineProcess {
         from_(std::move(from)),
         watcher_(std::move(watcher)),
         alive_(std::move(alive)) {}
+  absl::StatusOr<std::optional<std::string>> next_answer(const IsAnswer& is_answer);
   absl::Status write_some(std::string_view& rest);
   absl::Status read_some();
   absl::Status gone(std::string_view how) const;
@@ -56,9 +63,10 @@ class LineProcess {
   ChildProcess process_;
   UniqueFd to_, from_;  // its stdin and stdout, which never block
   ChildProcess watcher_;
-  UniqueFd alive_;      // to the watcher: a line makes it exit, an end of file makes it kill
-  std::string read_;    // bytes that were read but not yet returned
-  bool hangs_ = false;  // exchange() gave up waiting
+  UniqueFd alive_;            // to the watcher: a line makes it exit, an end of file makes it kill
+  std::string read_;          // bytes that were read but not yet returned
+  std::size_t searched_ = 0;  // of read_, without a newline
+  bool hangs_ = false;        // exchange() gave up waiting
 };
 
 }  // namespace bascule::ref

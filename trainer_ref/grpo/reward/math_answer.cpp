@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/grpo/reward/math_chars.h>
+#include <bascule/trainer_ref/grpo/reward/math_form.h>
 #include <bascule/trainer_ref/grpo/reward/math_text.h>
 
 namespace bascule::ref {
@@ -22,6 +23,8 @@ std::string_view strip(std::string_view text, std::string_view also_behind = "")
     text.remove_suffix(1);
   return text;
 }
+
+bool closes_group(char c) { return c == ')' || c == '}' || c == ']'; }
 
 std::string_view line_of(std::string_view text) { return text.substr(0, text.find('\n')); }
 
@@ -74,6 +77,10 @@ std::optional<std::string_view> behind_hashes(std::string_view text) {
 // Whether `text`, which follows a number, is only a unit: words, "%", "km/h", "cm^2", "m²", "(in hours)".
 bool is_unit(std::string_view text) {
   if (!text.empty() && is_letter(text.front()) && !(text.size() > 1 && is_letter(text[1]))) return false;  // 5x
+  const std::string_view word = strip(text);
+  const bool is_letter_alone = !word.empty() && is_letter(word.front()) && !(word.size() > 1 && is_letter(word[1]));
+  constexpr std::string_view kUnits = "mgshlLKCFNJWVAT";  // other letters are variables: 5 x, 5 i
+  if (is_letter_alone && kUnits.find(word.front()) == std::string_view::npos) return false;
   bool any = false;  // a word or a sign that a power may follow
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -93,10 +100,18 @@ bool is_unit(std::string_view text) {
   return true;
 }
 
-// "x = 5" is 5, but "x = 5, y = 7" and "x = 5 or x = 7" are not numbers.
+// "x = 5" is 5, but "x = 5, y = 7", "x = 5 or x = 7" and "x <= 5" are not numbers. "x \in [1, 2]" is the interval.
 std::string_view behind_equals(std::string_view text) {
+  constexpr std::string_view kIn = "\\in";
+  if (const std::size_t in = text.find(kIn); in != std::string_view::npos) {
+    const std::string_view rest = text.substr(in + kIn.size());
+    const std::string_view variable = strip(text.substr(0, in));
+    if (variable.size() == 1 && is_letter(variable.front()) && !rest.empty() && !is_letter(rest.front()))
+      return strip(rest);
+  }
   const std::size_t equals = text.rfind('=');
   if (equals == std::string_view::npos) return text;
+  if (equals > 0 && std::string_view("<>!").find(text[equals - 1]) != std::string_view::npos) return text;
   const std::string_view before = text.substr(0, equals);
   for (std::size_t i = 0; i < before.size(); ++i) {
     const bool thousands = before[i] == ',' && i > 0 && is_digit(before[i - 1]) && is_digit(before[i + 1]);
@@ -107,18 +122,39 @@ std::string_view behind_equals(std::string_view text) {
   return strip(text.substr(equals + 1));
 }
 
-std::string text_form(std::string_view text, bool with_commas = true) {
+// A number as text, for one without a value.
+std::string digits_form(std::string_view text) {
   std::string form;
   form.reserve(text.size());
   for (const char c : text)
-    if (!is_blank(c) && (with_commas || c != ',')) form += lower(c);
+    if (!is_blank(c) && c != ',') form += lower(c);
   return form;
 }
 
 MathAnswer answer_of(std::string_view text, const NumberText& number) {
   return {.is_number = true,
           .value = value_of(number),
-          .text = text_form(text.substr(number.begin, number.end - number.begin), /*with_commas=*/false)};
+          .text = digits_form(text.substr(number.begin, number.end - number.begin))};
+}
+
+std::optional<MathAnswer> whole_number(std::string_view text) {
+  const std::optional<NumberText> number = read_number(text, 0);
+  if (!number || !is_unit(text.substr(number->end))) return std::nullopt;
+  return answer_of(text, *number);
+}
+
+std::optional<std::string> value_of_element(std::string_view element) {
+  const std::optional<MathAnswer> number = whole_number(element);
+  return number && number->value ? std::optional(number->value->str()) : std::nullopt;
+}
+
+// An exclamation mark after a digit or bracket is a factorial.
+std::string_view without_end_of_sentence(std::string_view text) {
+  std::string_view rest = strip(text, ".,;:");
+  while (rest.ends_with('!') && rest.size() > 1 && !is_digit(rest[rest.size() - 2]) &&
+         !closes_group(rest[rest.size() - 2]))
+    rest = strip(rest.substr(0, rest.size() - 1), ".,;:");
+  return rest;
 }
 
 bool same(const MathAnswer& a, const MathAnswer& b) {
@@ -163,16 +199,15 @@ std::string_view sentence_of(std::string_view line) {
 }  // namespace
 
 MathAnswer read_math_answer(std::string_view text) {
-  const std::string plain = plain_math(text);
-  std::string_view rest = behind_equals(strip(plain, ".,;:!"));
+  const std::string plain = with_powers(plain_math(text));
+  std::string_view rest = behind_equals(without_end_of_sentence(plain));
   if (rest.size() > 1 && (rest.front() == '{' || rest.front() == '(')) {
     const char close = rest.front() == '{' ? '}' : ')';
     const std::string_view inside = rest.substr(1, rest.size() - 2);
     if (rest.back() == close && inside.find_first_of(",(){}") == std::string_view::npos) rest = strip(inside);
   }
-  if (const std::optional<NumberText> number = read_number(rest, 0); number && is_unit(rest.substr(number->end)))
-    return answer_of(rest, *number);
-  return {.text = text_form(rest)};
+  if (std::optional<MathAnswer> number = whole_number(rest)) return *std::move(number);
+  return {.text = math_form(rest, value_of_element)};
 }
 
 MathAnswer expected_math_answer(std::string_view column) {
@@ -187,7 +222,7 @@ bool has_math_answer(std::string_view completion, const MathAnswer& expected) {
     const MathAnswer answer = read_math_answer(*line);
     if (answer.is_number || !expected.is_number || !is_letter(line->front())) return same(expected, answer);
   }
-  const std::string plain = plain_math(completion);
+  const std::string plain = with_powers(plain_math(completion));
   const std::string_view conclusion = line_of(behind_answer_is(plain));
   if (!expected.is_number)
     return same(expected, read_math_answer(conclusion.empty() ? completion : sentence_of(conclusion)));

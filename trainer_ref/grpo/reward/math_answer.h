@@ -14,12 +14,12 @@ namespace bascule::ref {
 struct MathAnswer {
   bool is_number = false;
   std::optional<Rational> value = {};  // nullopt: no number, or too large for value_of()
-  std::string text = {};               // without blanks, in lower case; for a number, without commas and unit
+  std::string text = {};               // as math_form() writes it; for a number, its digits without commas and unit
 };
 
 // Reads the whole of `text` as an answer. It is a number if only a unit follows the number ("5 cm", "50%") and only
 // "x =" precedes it. A percent sign is a unit: 50% is 50, not 0.5. A single letter immediately after the digits is a
-// variable, not a unit: 5x is text.
+// variable, not a unit: 5x is text. After a blank, only letters such as m and s are units.
 MathAnswer read_math_answer(std::string_view text);
 
 // The answer in a data file's column: the content of the last \boxed{…}, else the text after the last ####, else all.

@@ -165,6 +165,10 @@ std::optional<NumberText> read_unsigned(std::string_view text, std::size_t begin
     std::size_t more = number.whole == "10" ? read_power(text, end, number.power) : end;
     if (more != end) {
       number.whole = number.whole.substr(0, 1);
+    } else if (number.whole.find_first_of("eE") == std::string_view::npos &&
+               (more = read_power(text, end, number.exponent)) != end) {
+      // Of towers and quotients, the first power alone would be another number.
+      if (at(text, more) == '^' || at(text, more) == '/') number.exponent = kMostPower + 1;
     } else {
       if (number.whole.find_first_of(".eE") == std::string_view::npos) more = read_mixed(text, end, number);
       if (more == end) more = read_over(text, end, number);
@@ -252,6 +256,18 @@ std::optional<Rational> decimal_value(std::string_view text) {
   return Rational(Integer(digits)) * ten_to(power);
 }
 
+// `digits`: at most as many as `base` has above or below its line.
+std::optional<Rational> raised_to(const Rational& base, std::size_t digits, std::int64_t exponent) {
+  if (exponent == 1) return base;
+  const auto times = static_cast<std::size_t>(std::abs(exponent));
+  if (times > static_cast<std::size_t>(kMostPower) || digits * times > kMostDigits) return std::nullopt;
+  if (base.is_zero()) return exponent > 0 ? std::optional(base) : std::nullopt;
+  const auto power = static_cast<unsigned>(times);
+  const Integer over = boost::multiprecision::pow(Integer(numerator(base)), power);
+  const Integer under = boost::multiprecision::pow(Integer(denominator(base)), power);
+  return exponent < 0 ? Rational(under, over) : Rational(over, under);
+}
+
 }  // namespace
 
 std::optional<NumberText> read_number(std::string_view text, std::size_t begin) {
@@ -275,7 +291,9 @@ std::optional<Rational> value_of(const NumberText& number) {
   if (!number.whole.empty()) {
     const std::optional<Rational> whole = decimal_value(number.whole);
     if (!whole) return std::nullopt;
-    value = *whole;
+    const std::optional<Rational> raised = raised_to(*whole, number.whole.size(), number.exponent);
+    if (!raised) return std::nullopt;
+    value = *raised;
   }
   if (!number.denominator.empty()) {
     const std::optional<Rational> over = decimal_value(number.numerator), under = decimal_value(number.denominator);

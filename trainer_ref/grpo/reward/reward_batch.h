@@ -8,14 +8,17 @@
 //
 // "columns" are the other columns of the problem's line. A problem of messages or token ids has "messages" or
 // "prompt_token_ids", and its prompt may be empty. The answer has an element for each completion, in their order: a
-// number from -1e6 to 1e6, null (the reward does not apply), true or false (1 or 0), or an object with one of these
-// under "reward". Invalid UTF-8 in a completion arrives as U+FFFD.
+// number from -1e6 to 1e6, null or NaN (the reward does not apply), true or false (1 or 0), or an object with one of
+// these under "reward". Any other element, such as Infinity, counts as null and is logged; ten answers in a row that
+// have nothing else end the run. Invalid UTF-8 in a completion arrives as U+FFFD.
 //
 // A program (exec:) reads requests from stdin one at a time, writes an answer to stdout for each, and flushes it; its
-// stderr is the trainer's. It is started once, in its own process group. It should end when its stdin does; otherwise
-// it is killed with its group. If it ends or times out, it is restarted. A server (http:) gets each request as the body
-// of a POST and answers with status 200; after 429 or 5xx the request is sent again. Either may get a request twice.
-// After three failed tries the run writes a checkpoint and ends.
+// stderr is the trainer's. Lines on its stdout that are no answers are passed over, and the first one is logged; a
+// thousand of them without an answer end the run, with the last ones in the error. It is started once, in its own
+// process group. It should end when its stdin does; otherwise it is killed with its group. If it ends or times out, it
+// is restarted. A server (http:) gets each request as the body of a POST and answers with status 200; after 429 or 5xx
+// the request is sent again. A malformed answer is also asked for again. Either may get a request twice. After three
+// failed tries the run writes a checkpoint and ends.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +33,6 @@ namespace bascule::ref {
 
 // Returns the request for `completions`, without a newline.
 std::string reward_request(std::uint64_t id, std::span<const Scored> completions);
-
-// Returns the `count` rewards of an answer; NaN for null. INVALID_ARGUMENT says what was expected and found.
-absl::StatusOr<std::vector<double>> read_reward_answer(std::string_view answer, std::uint64_t id, std::size_t count);
 
 // Starts `command`, a program (found in PATH if its name has no slash) and its arguments. Returns INVALID_ARGUMENT if
 // it cannot be started. `name` is for logs and errors.

@@ -364,21 +364,36 @@ TEST(ParseChat, SaysWhatIsWrong) {
 }
 
 TEST(ParseChat, AMessagesContentIsATextOrParts) {
-  for (const char* content : {"1", "true", R"({"a":1})", "null", "[]", R"(["A"])", R"([{"type":1,"text":"A"}])"}) {
+  for (const char* content : {"1", "true", R"({"a":1})", "[1]", R"([{"type":1,"text":"A"}])", R"([{"type":"text"}])"}) {
     const std::string messages = cat(R"({"messages": [{"role": "user", "content": )", content, "}]}");
     EXPECT_THAT(chat_refusal(messages), HasSubstr("messages[0].content: expected a text, or parts")) << content;
     EXPECT_FALSE(parse_tokenize(messages, card()).ok()) << content;
   }
   EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user", "content": 1}]})"), HasSubstr("found 1"));
-  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user"}]})"), HasSubstr("messages[0].content: expected"));
-  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "assistant", "content": null}]})"), HasSubstr("found null"));
-  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user", "content": null, "tool_calls": [{}]}]})"),
-              HasSubstr("found null"));
-  for (const char* content : {R"("content": null, )", ""}) {
-    const std::string call = R"("tool_calls": [{"function": {"name": "f", "arguments": "{}"}}])";
-    EXPECT_TRUE(parse_chat(cat(R"({"messages": [{"role": "assistant", )", content, call, "}]}"), card(), 0).ok())
-        << content;
-  }
+  for (const char* role : {"user", "system", "developer"})
+    EXPECT_THAT(chat_refusal(cat(R"({"messages": [{"role": ")", role, R"(", "contents": "A"}]})")),
+                HasSubstr("messages[0].content: expected"))
+        << role;
+}
+
+// A model wrote a broken call, and the client sends it back with each later turn.
+TEST(ParseChat, AHistoryIsRenderedAlthoughATemplateFailsOnIt) {
+  ModelCard model = card();
+  model.chat = *ChatTemplate::parse(
+      "{% for message in messages %}{{ message.content + ' ' }}{% for call in message.tool_calls %}"
+      "{% for name, value in call.function.arguments | items %}{{ name | upper }}={{ value }} {% endfor %}"
+      "{% endfor %}{% endfor %}");
+  const auto history = [](const std::string& arguments) {
+    return cat(R"({"messages": [{"role": "user", "content": "HI"}, {"role": "assistant", "content": null,
+                   "tool_calls": [{"type": "function", "function": {"name": "F", "arguments": )",
+               arguments, R"(}}]}, {"role": "tool", "content": "NO"}]})");
+  };
+  EXPECT_EQ(text_of(history(R"("{\"CITY\": \"BERN\"}")"), model), "HI  CITY=BERN NO ");
+  EXPECT_EQ(text_of(history(R"("[\"BERN")"), model), "HI  ARGUMENTS=[\"BERN NO ");
+  EXPECT_EQ(text_of(history("5"), model), "HI  ARGUMENTS=5 NO ");
+  EXPECT_EQ(text_of(history(R"("")"), model), "HI  NO ");
+  model.chat = *ChatTemplate::parse("{{ raise_exception('roles must alternate') }}");
+  EXPECT_THAT(chat_refusal(history("5"), model), HasSubstr("roles must alternate")) << "the first failure is told";
 }
 
 TEST(ParseTokenize, TakesATextOrMessages) {

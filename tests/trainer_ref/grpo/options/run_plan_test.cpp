@@ -106,8 +106,8 @@ TEST_F(RunPlanTest, AModelWithoutAChatTemplateIsRefusedWhereOneIsNeeded) {
   EXPECT_EQ(refused(*variables, texts),
             "--chat-template-kwargs={\"b\":1,\"a\":2}: no problem uses a chat template; add --chat, or "
             "leave it out");
-  std::ofstream(folder.path() / "chat_template.jinja") << "{{ messages | sum }}";
-  EXPECT_THAT(refused(*told, chats), AllOf(StartsWith(model), HasSubstr("sum"), HasSubstr("line 1")));
+  std::ofstream(folder.path() / "chat_template.jinja") << "{{ messages | wordcount }}";
+  EXPECT_THAT(refused(*told, chats), AllOf(StartsWith(model), HasSubstr("wordcount"), HasSubstr("line 1")));
   std::ofstream(folder.path() / "chat_template.jinja") << "{% for m in messages %}{{ m.content }} {% endfor %}";
   const auto prompts = read(*chat, texts);
   ASSERT_TRUE(prompts.ok()) << prompts.status();

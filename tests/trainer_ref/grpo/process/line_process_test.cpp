@@ -58,6 +58,21 @@ TEST(LineProcess, KeepsALineThatCameEarly) {
   EXPECT_EQ(*process->exchange("two", kLong), "one");
 }
 
+TEST(LineProcess, PassesOverLinesThatAreNoAnswer) {
+  const auto process = shell("echo loading; while read -r line; do echo note; echo \"<$line>\"; done");
+  std::vector<std::string> lines;
+  const auto is_answer = [&](std::string_view line) -> absl::StatusOr<bool> {
+    lines.emplace_back(line);
+    if (lines.size() == 5) return absl::InvalidArgumentError("enough");
+    return line.starts_with('<');
+  };
+  const auto never = [] { return false; };
+  EXPECT_EQ(*process->exchange("one", kLong, never, is_answer), "<one>");
+  EXPECT_THAT(lines, ElementsAre("loading", "note", "<one>"));
+  EXPECT_THAT(process->exchange("two", kLong, never, is_answer),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("enough")));
+}
+
 // Pipes hold 64 KiB: a side that writes everything before it reads would wait forever.
 TEST(LineProcess, LargeLinesPassInBothDirectionsAtOnce) {
   const std::string large(8 << 20, 'x');

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <bascule/trainer_ref/grpo/reward/math_text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
@@ -94,10 +97,135 @@ TEST(MathAnswer, DropsUnitsAndWhatOnlyShowsIt) {
   EXPECT_EQ(number("-$5"), -5);
 }
 
+TEST(MathAnswer, ReadsPowers) {
+  EXPECT_EQ(number("2^{10}"), 1024);
+  EXPECT_EQ(number("2^10"), 1024);
+  EXPECT_EQ(number("2\u00b9\u2070"), 1024);
+  EXPECT_EQ(number("-2^2"), -4);
+  EXPECT_EQ(number("2^{-3}"), Rational(1, 8));
+  EXPECT_EQ(number("1.5^{2} cm"), Rational(9, 4));
+  EXPECT_EQ(number("10^{-2}"), Rational(1, 100));
+  EXPECT_EQ(number("3\u00b2 million"), 9000000);
+  EXPECT_TRUE(matches("1024", "The answer is $2^{10}$."));
+  EXPECT_FALSE(matches("2", "The answer is $2^{10}$."));
+  EXPECT_FALSE(matches("8", "The answer is $2^3/4$."));
+  for (const char* large : {"2^{99999}", "7^{999999999999}", "0^{0}", "0^{-1}"})
+    EXPECT_FALSE(read_math_answer(large).value) << large;
+  EXPECT_TRUE(matches("2^{99999}", "\\boxed{2^{99999}}")) << "too large to compute, but written the same";
+}
+
+TEST(MathAnswer, ReadsDigitsInGroups) {
+  for (const char* thousand : {"1{,}000", "1,000", "1\\,000", "1\\;000", "1\\ 000", "1,\\!000", "1\u2009000"})
+    EXPECT_EQ(number(thousand), 1000) << thousand;
+  EXPECT_EQ(number("10\\,000\\,000"), 10000000);
+  EXPECT_FALSE(read_math_answer("2\\,3").is_number) << "not a group of three digits";
+}
+
+// Pairs of notations that mean the same.
+TEST(MathAnswer, NotationDoesNotCount) {
+  const std::vector<std::pair<const char*, const char*>> same = {
+      {"\\sqrt{2}", "\\sqrt2"},
+      {"\\sqrt{2}", "\\sqrt 2"},
+      {"\\sqrt{2}", "\u221a2"},
+      {"\\sqrt{12}", "\u221a12"},
+      {"\\sqrt{x+1}", "\u221a(x + 1)"},
+      {"\\sqrt{2}", "sqrt(2)"},
+      {"3\\sqrt{2}", "3 \\cdot \\sqrt2"},
+      {"\\sqrt[3]{2}", "\\sqrt[ 3 ] 2"},
+      {"\\frac{\\sqrt{3}}{2}", "\\dfrac{\\sqrt3}2"},
+      {"\\frac{\\sqrt{3}}{2}", "\\sqrt{3}/2"},
+      {"\\frac{\\pi}{4}", "\\tfrac\\pi4"},
+      {"\\frac{\\pi}{4}", "\u03c0/4"},
+      {"-\\frac{x}{2}", "\\frac{-x}{2}"},
+      {"\\frac{x+1}{2}", "(x+1)/2"},
+      {"2\\pi", "2 * pi"},
+      {"2\\pi r", "2 \\pi \\cdot r"},
+      {"x^{2}", "x^2"},
+      {"x^{2}", "x\u00b2"},
+      {"x^{10}", "x^10"},
+      {"1011_2", "1011_{2}"},
+      {"\\text{Monday}", "monday."},
+      {"\\{1, 2\\}", "\\left\\{2, 1\\right\\}"},
+      {"\\{1, 2\\}", "\\lbrace 1.0, 2, 1 \\rbrace"},
+      {"(\\frac12, 3)", "\\left(0.5, 3\\right)"},
+      {"(1, 2), (3, 4)", "(1,2),(3.0,4)"},
+      {"1, 2", "1.0,2"},
+      {"[0, \\infty)", "[0, +\u221e)"},
+      {"(-\\infty, 1] \\cup [2, 3)", "(-\u221e,1]\u222a[2,3)"},
+      {"[1, 2]", "x \\in [1, 2]"},
+      {"x \\le 5", "x \\leq 5"},
+      {"x \\ge 5", "x\u22655"},
+      {"\\pm 3", "\u00b13"},
+      {"\\emptyset", "\\varnothing"},
+      {"2x+1", "y = 2x + 1"},
+      {"\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"}};
+  for (const auto& [a, b] : same) {
+    EXPECT_TRUE(matches(a, cat("\\boxed{", b, "}"))) << a << " and " << b;
+    EXPECT_TRUE(matches(b, cat("\\boxed{", a, "}"))) << b << " and " << a;
+  }
+}
+
+TEST(MathAnswer, WhatDiffersIsNeverTheSame) {
+  const std::vector<std::pair<const char*, const char*>> different = {
+      {"\\sqrt{2}", "\\sqrt{3}"},
+      {"\\sqrt{2}", "2"},
+      {"\\sqrt{12}", "\\sqrt12"},
+      {"\\sqrt{2}", "\\sqrt[3]{2}"},
+      {"\\frac{x}{2}", "\\frac{2}{x}"},
+      {"\\frac{x+1}{2}", "x+1/2"},
+      {"\\frac{1}{2x}", "1/2x"},
+      {"\\frac{a}{bc}", "a/bc"},
+      {"x^{2}", "x^{3}"},
+      {"x^{2}", "2x"},
+      {"x^{12}", "x^{1}2"},
+      {"2^{10}", "2^{11}"},
+      {"1024", "2^{9}"},
+      {"(1, 2)", "(2, 1)"},
+      {"(1, 2)", "[1, 2]"},
+      {"[0, 1)", "[0, 1]"},
+      {"1, 2", "2, 1"},
+      {"\\{1, 2\\}", "(1, 2)"},
+      {"\\{1, 2\\}", "\\{1, 3\\}"},
+      {"\\{1, 2\\}", "12"},
+      {"x=1, y=2", "x=2, y=1"},
+      {"x=1, y=2", "1, 2"},
+      {"\\pm 3", "3"},
+      {"\\Delta", "\\delta"},
+      {"5", "x \\le 5"},
+      {"5", "x <= 5"},
+      {"5", "5!"},
+      {"5", "5 i"},
+      {"5", "-5"},
+      {"12", "1 2"},
+      {"12", "1\\\\2"},
+      {"\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}12\\end{pmatrix}"},
+      {"3\\frac12", "\\frac{31}{2}"},
+      {"50\\%", "0.5"},
+      {"1011_2", "1011_3"},
+      {"1011_2", "1011"},
+      {"\\pi", "3.14159"},
+      {"\\infty", "-\\infty"}};
+  for (const auto& [a, b] : different) {
+    EXPECT_FALSE(matches(a, cat("\\boxed{", b, "}"))) << a << " and " << b;
+    EXPECT_FALSE(matches(b, cat("\\boxed{", a, "}"))) << b << " and " << a;
+  }
+}
+
 TEST(MathAnswer, WhatIsNotOneNumberIsText) {
-  for (const char* text :
-       {"", "five", "5x", "5\\pi", "5 or 6", "5, 6", "(3, 4)", "x = 5, y = 7", "x=5 or x=7", "3/4/2020", "3:30",
-        "2^{10}", "5 apples and 3 pears", "\\sqrt{5}", "[1, 2)", "not 5", "1,23", "5 - 3", "5 * 10"})
+  for (const char* text : {"",           "five",
+                           "5x",         "5\\pi",
+                           "5 or 6",     "5, 6",
+                           "(3, 4)",     "x = 5, y = 7",
+                           "x=5 or x=7", "3/4/2020",
+                           "3:30",       "2^{3^2}",
+                           "2^3^2",      "2^3/4",
+                           "5!",         "5 i",
+                           "5 x",        "x <= 5",
+                           "x >= 5",     "x != 5",
+                           "\\pm 5",     "5 apples and 3 pears",
+                           "\\sqrt{5}",  "[1, 2)",
+                           "not 5",      "1,23",
+                           "5 - 3",      "5 * 10"})
     EXPECT_FALSE(read_math_answer(text).is_number) << text;
   EXPECT_FALSE(read_math_answer("1/0").value);
   EXPECT_FALSE(matches("1/0", "#### 0"));
@@ -218,6 +346,13 @@ TEST(MathAnswer, TakesTimeInProportionToTheText) {
                                         repeated("\\text{", kTimes),
                                         repeated("- ", kTimes),
                                         repeated("7^{", kTimes),
+                                        repeated("2^9", kTimes),
+                                        repeated("\\sqrt", kTimes),
+                                        repeated("\u00b2", kTimes),
+                                        repeated("\\frac", 600),
+                                        repeated("{1,", 1000),
+                                        repeated("(x/", 1000),
+                                        repeated("x,", 2000),
                                         "answer is " + repeated("1+", kTimes) + "1"}) {
     EXPECT_FALSE(matches("5", completion)) << completion.substr(0, 10);
     EXPECT_FALSE(matches("five", completion)) << completion.substr(0, 10);

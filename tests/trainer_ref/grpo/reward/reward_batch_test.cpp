@@ -13,6 +13,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "trainer_ref/grpo/ports.h"
+#include <bascule/trainer_ref/grpo/reward/reward_answer.h>
 
 namespace bascule::ref {
 namespace {
@@ -25,6 +26,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsNan;
+using ::testing::SizeIs;
 
 // Completions of one problem, in the form that rewards get.
 class Completions {
@@ -64,19 +67,43 @@ TEST(RewardBatch, ARequestHoldsWhatARewardNeeds) {
   EXPECT_EQ(json["completions"][1]["completion"], "cut \ufffd") << "bytes that are not UTF-8";
 }
 
-TEST(RewardBatch, ReadsNumbersNullsAndObjects) {
-  const auto rewards =
+TEST(RewardAnswer, HasNumbersNullsAndObjects) {
+  const auto answer =
       read_reward_answer(R"({"id": 7, "rewards": [1, -0.5, null, {"reward": 2}, {"reward": null}, true]})", 7, 6);
-  ASSERT_THAT(rewards, IsOk());
-  EXPECT_EQ((*rewards)[0], 1);
-  EXPECT_EQ((*rewards)[1], -0.5);
-  EXPECT_TRUE(std::isnan((*rewards)[2]));
-  EXPECT_EQ((*rewards)[3], 2);
-  EXPECT_TRUE(std::isnan((*rewards)[4]));
-  EXPECT_EQ((*rewards)[5], 1);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_THAT(answer->rewards, ElementsAre(1, -0.5, IsNan(), 2, IsNan(), 1));
+  EXPECT_EQ(answer->refused, 0);
 }
 
-TEST(RewardBatch, SaysWhatIsWrongWithAnAnswer) {
+// json.dumps() of Python writes these three, which are not JSON.
+TEST(RewardAnswer, NanIsAnAbstentionAndInfinityIsRefusedForItsCompletion) {
+  const auto answer = read_reward_answer(
+      R"({"id": 7, "note": "NaN \" Infinity", "rewards": [NaN, 0.5, {"reward": NaN}, Infinity, -Infinity]})", 7, 5);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_THAT(answer->rewards, ElementsAre(IsNan(), 0.5, IsNan(), IsNan(), IsNan()));
+  EXPECT_EQ(answer->refused, 2);
+  EXPECT_THAT(answer->first_refused, HasSubstr("rewards[3] is \"Infinity\", neither a number from -1e6 to 1e6"));
+}
+
+TEST(RewardAnswer, WhatIsNoRewardIsRefusedForItsCompletionAlone) {
+  const auto first_refused = [](const nlohmann::json& rewards) {
+    const auto answer = read_reward_answer(answer_with(7, rewards), 7, 2);
+    EXPECT_THAT(answer, IsOk());
+    EXPECT_EQ(answer->refused, 1);
+    return answer->first_refused;
+  };
+  EXPECT_THAT(first_refused({1, "2"}), HasSubstr("rewards[1] is \"2\", neither a number"));
+  EXPECT_THAT(first_refused({1, 1e9}), HasSubstr("rewards[1] is 1000000000.0"));
+  EXPECT_THAT(first_refused({nlohmann::json::array(), 2}), HasSubstr("rewards[0] is []"));
+}
+
+TEST(RewardAnswer, MayFollowATextOnItsLine) {
+  const auto answer = read_reward_answer(R"(score: {"id": 7, "rewards": [1]})", 7, 1);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_THAT(answer->rewards, ElementsAre(1));
+}
+
+TEST(RewardAnswer, SaysWhatIsWrongWithIt) {
   const auto refused = [](const std::string& answer) {
     return std::string(read_reward_answer(answer, 7, 2).status().message());
   };
@@ -88,10 +115,17 @@ TEST(RewardBatch, SaysWhatIsWrongWithAnAnswer) {
   EXPECT_THAT(refused(answer_with(6, {1, 2})), HasSubstr("the answer has the id 6"));
   EXPECT_THAT(refused(R"({"id": 7})"), HasSubstr("no list \"rewards\""));
   EXPECT_THAT(refused(answer_with(7, {1, 2, 3})), HasSubstr("the answer has 3 rewards"));
-  EXPECT_THAT(refused(answer_with(7, {1, "2"})), HasSubstr("rewards[1] is \"2\", neither a number"));
-  EXPECT_THAT(refused(answer_with(7, {1, 1e9})), HasSubstr("rewards[1] is 1000000000.0"));
-  EXPECT_THAT(refused(answer_with(7, {nlohmann::json::array(), 2})), HasSubstr("rewards[0] is []"));
   EXPECT_THAT(refused(std::string(10000, 'x')).size(), ::testing::Lt(600)) << "a long answer is not shown whole";
+}
+
+TEST(RewardAnswer, IsToldFromStrayLines) {
+  for (const char* stray : {"", "loading the model", "[1, 2]", "7", "Traceback {", R"({"level": "info"})",
+                            R"({"id": 6, "rewards": [1]})", R"({"id": 8})"})
+    EXPECT_TRUE(is_stray_line(stray, 7)) << stray;
+  for (const char* answer :
+       {R"({"id": 7, "rewards": [1]})", R"({"id": 7, "error": "no"})", R"({"rewards": [1]})",
+        R"({"id": 7, "rewards": [NaN]})", R"({"id": "7", "rewards": [1]})", R"(score {"id": 7, "rewards": [1]})"})
+    EXPECT_FALSE(is_stray_line(answer, 7)) << answer;
 }
 
 // Programs in Python, in the test's own folder.
@@ -177,12 +211,73 @@ if not os.path.exists(folder + "/slept"):
   EXPECT_THAT(log_, ElementsAre(HasSubstr("no answer within 2s")));
 }
 
-TEST_F(ExecRewardTest, AMalformedAnswerIsShown) {
-  auto reward = program("print('loading the model', flush=True)\n" + std::string(kLengths));
+TEST_F(ExecRewardTest, AMalformedAnswerIsAskedForAgainAndThenShown) {
+  auto reward = program(R"(
+for line in sys.stdin:
+    open(folder + "/asked", "a").write("x")
+    print(json.dumps({"id": json.loads(line)["id"], "rewards": "none"}), flush=True)
+)");
   ASSERT_THAT(reward, IsOk());
   EXPECT_THAT((*reward)->score(Completions({"abc"})),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found: loading the model")));
-  EXPECT_TRUE(log_.empty()) << "it would log that again";
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr(R"(found: {"id": 1, "rewards": "none"})"), HasSubstr("(tried 3 times)"))));
+  EXPECT_EQ(std::filesystem::file_size(folder_.path() / "asked"), 3);
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("trying again"), HasSubstr("trying again")));
+}
+
+TEST_F(ExecRewardTest, LinesThatAreNoAnswersArePassedOverAndOneIsLogged) {
+  auto reward = program(R"(
+print("loading the model", flush=True)
+for line in sys.stdin:
+    batch = json.loads(line)
+    print("a warning")
+    answer = json.dumps({"id": batch["id"], "rewards": [len(c["completion"]) for c in batch["completions"]]})
+    print(answer)
+    print(answer, flush=True)
+)");
+  ASSERT_THAT(reward, IsOk());
+  for (const std::size_t length : {3, 2, 1}) {
+    const auto scores = (*reward)->score(Completions({std::string(length, 'x')}));
+    ASSERT_THAT(scores, IsOk());
+    EXPECT_THAT(*scores, ElementsAre(static_cast<double>(length)));
+  }
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("no answer: loading the model (later ones are not logged")));
+}
+
+TEST_F(ExecRewardTest, AProgramThatOnlyPrintsRubbishEndsTheRun) {
+  auto reward = program(R"(
+for i in range(100000): print("rubbish", i, flush=True)
+time.sleep(1000)
+)");
+  ASSERT_THAT(reward, IsOk());
+  EXPECT_THAT((*reward)->score(Completions({"abc"})),
+              StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("it printed 1000 lines and no answer"),
+                                                                 HasSubstr("rubbish 998 | rubbish 999"))));
+}
+
+TEST_F(ExecRewardTest, AProgramThatFailsIsReportedWithItsLastLines) {
+  auto reward = program("print('no model here')\nsys.exit(2)\n");
+  ASSERT_THAT(reward, IsOk());
+  EXPECT_THAT((*reward)->score(Completions({"abc"})),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("exit status 2"), HasSubstr("no answers: no model here (tried 3 times)"))));
+}
+
+TEST_F(ExecRewardTest, OneThatHasNoUsableRewardForLongEndsTheRun) {
+  auto reward = program(R"(
+for n, line in enumerate(sys.stdin):
+    rewards = [float("inf")] if n != 3 else [float("nan")]
+    print(json.dumps({"id": json.loads(line)["id"], "rewards": rewards}), flush=True)
+)");
+  ASSERT_THAT(reward, IsOk());
+  for (int i = 0; i < 13; ++i) {
+    const auto scores = (*reward)->score(Completions({"abc"}));
+    ASSERT_THAT(scores, IsOk());
+    EXPECT_THAT(*scores, ElementsAre(IsNan())) << "an abstention is a usable answer";
+  }
+  EXPECT_THAT((*reward)->score(Completions({"abc"})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the last 10 answers have no reward")));
+  EXPECT_THAT(log_, AllOf(SizeIs(13), Each(HasSubstr("1 of 1 completions get no reward from it: rewards[0] is "))));
 }
 
 TEST(ExampleReward, ScoresDigitByDigit) {
