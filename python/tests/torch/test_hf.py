@@ -227,7 +227,7 @@ def test_a_tied_tensor_that_comes_as_two_different_ones_is_refused_by_name(over_
         assert sender.send().complete  # equal
         tied["head.weight"].fill_(2)
         report = sender.send()
-        if in_place and over_one_storage:  # each is a view of its own tensor in the slot
+        if in_place and over_one_storage:  # then they are two views of the slot
             assert report.complete and served["head"].weight.sum() == 12 and served["embed"].weight.sum() == 6
         else:
             assert "tensors embed.weight and head.weight are one tensor" in report.why_incomplete
