@@ -57,7 +57,7 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     wait for another thread that calls the model, or both may block for ever: a flip that waits for the first call also
     holds back the second.
 
-    The sender must send at least one of several tied tensors. Raises BasculeError: INVALID_ARGUMENT for a wrong
+    The sender must send at least one of several tied tensors; if it sends several, they must be equal. Raises BasculeError: INVALID_ARGUMENT for a wrong
     argument; FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
     """
     url("endpoint", endpoint)

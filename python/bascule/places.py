@@ -40,7 +40,7 @@ class Places:
 
         pairs: list[tuple[Any, Any]] = []
         known: set[str] = set()
-        for tensor, names in self._tensors():
+        for tensor, names in (tensors := self._tensors()):
             known.update(names)
             if (name := next((name for name in names if name in weights), None)) is None:
                 raise BasculeError(f"tensor {' = '.join(names)} of the model is not among the weights", "INVALID_ARGUMENT")
@@ -50,6 +50,7 @@ class Places:
             pairs.append((tensor, weights[name]))
         if more := sorted(weights.keys() - known):
             raise BasculeError(f"tensor {more[0]} is not in the model", "INVALID_ARGUMENT")
+        check_tied({name: tensor for tensor, names in tensors for name in names}, weights, by_memory=not self.in_place)
         made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # can only be written in that mode
         with torch.inference_mode() if made_for_inference else torch.no_grad():
             if self.in_place:
@@ -124,6 +125,26 @@ class Places:
                                "written one by one; give the model a clone() of it", "INVALID_ARGUMENT")
         if str(tensor.device) != self.device:
             raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",
+                               "INVALID_ARGUMENT")
+
+
+def check_tied(places: Mapping[str, Any], weights: Mapping[str, Any], by_memory: bool = True) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if one of the engine's tensors would be written with two different ones.
+
+    places: the engine's tensors by all their names. by_memory: two objects in one memory are one tensor. The sender keeps
+    tied tensors once; two that are not tied there must at least be equal.
+    """
+    import torch
+
+    first: dict[Any, str] = {}
+    for name, place in places.items():
+        if name not in weights:
+            continue
+        other = first.setdefault(_elements(place) if by_memory and not place.is_meta else id(place), name)
+        one, two = weights[other], weights[name]
+        if one.data_ptr() != two.data_ptr() and not (one.dtype == two.dtype and torch.equal(one, two)):
+            raise BasculeError(f"tensors {other} and {name} are one tensor in the engine's model (tied), and came with "
+                               "different elements; tie them in the trainer, or untie them in the engine",
                                "INVALID_ARGUMENT")
 
 

@@ -15,6 +15,7 @@ It needs torch and accepts TensorDicts; TorchRL itself is not imported.
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from typing import Any
 
 from ..errors import BasculeError
 from ..names import hf_names
+from ..places import check_tied
 from ..receiver import Receiver
 from ..sender import Sender
 from ..tensors import is_module, tensors_of
@@ -134,7 +136,7 @@ class WeightReceiver:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
         _load(self._engine, flat(weights))
         reset = getattr(self._engine, "reset_prefix_cache", None)
-        if callable(reset) and reset() is False and reset() is False:
+        if callable(reset) and _is_refused(self._engine, reset) and _is_refused(self._engine, reset):
             raise BasculeError("the prefix cache of the engine could not be emptied: requests still use it",
                                "FAILED_PRECONDITION")
 
@@ -150,9 +152,22 @@ def flat(weights: Any) -> Mapping[str, Any]:
     return dict(weights.items())
 
 
+def _is_refused(engine: Any, reset: Callable[[], Any]) -> bool:
+    """Empties the engine's prefix cache; returns whether the engine answered that it did not."""
+    answer = _check_done(engine, "reset_prefix_cache", reset())
+    if not isinstance(answer, (bool, int, type(None))):
+        raise BasculeError(f"reset_prefix_cache() of {type(engine).__name__} answered {answer!r:.200}; expected True, or "
+                           "None if it cannot fail", "FAILED_PRECONDITION")
+    return answer is False
+
+
 def _load(engine: Any, weights: Mapping[str, Any]) -> None:
     if callable(getattr(engine, "load_weights", None)):
-        engine.load_weights(iter(weights.items()))
+        pairs = iter(weights.items())
+        _check_done(engine, "load_weights", engine.load_weights(pairs))
+        if left := len(list(pairs)):
+            raise BasculeError(f"load_weights() of {type(engine).__name__} returned before it had read {left} of "
+                               f"{len(weights)} tensors", "FAILED_PRECONDITION")
     elif is_module(engine):
         places = tensors_of(engine, hf_names)
         buffers = {hf_names(name) for name, _ in engine.named_buffers()}  # TensorDict.from_module() yields all of them
@@ -160,6 +175,16 @@ def _load(engine: Any, weights: Mapping[str, Any]) -> None:
     else:
         raise BasculeError(f"create_receiver: expected an engine with load_weights() or a module, found "
                            f"{type(engine).__name__}", "INVALID_ARGUMENT")
+
+
+def _check_done(engine: Any, method: str, result: Any) -> Any:
+    """Returns the result. Raises BasculeError (INVALID_ARGUMENT) if it says that the call has not done its work yet."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result):
+        if hasattr(result, "close"):
+            result.close()  # else Python warns that it was never awaited
+        raise BasculeError(f"{method}() of {type(engine).__name__} returns a {type(result).__name__}, and has done nothing "
+                           "yet; give an engine whose method returns when it is done", "INVALID_ARGUMENT")
+    return result
 
 
 def _write(places: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
@@ -179,6 +204,7 @@ def _write(places: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         if place.dtype != given.dtype and not (place.is_floating_point() and given.is_floating_point()):
             raise BasculeError(f"tensor {name} is {given.dtype}; the engine's is {place.dtype}, and only "
                                "floating-point types are cast", "INVALID_ARGUMENT")
+    check_tied(places, weights)
     with torch.no_grad():
         for name, place in places.items():
             place.copy_(weights[name])

@@ -12,6 +12,7 @@ from torchrl.weight_update.weight_sync_schemes import WeightStrategy
 
 from ..errors import BasculeError, BasculeTimeoutError
 from ..hf import Following
+from ..places import check_tied
 from ..sender import Sender
 from .double_buffer import flat
 
@@ -162,6 +163,7 @@ class PolicyPlaces:
         check_names("the weights", own, "the worker's policy", places)
         for name, weight in own.items():
             _check_place(name, places[name], weight)
+        check_tied(places, own)
         first = any(place.is_meta for place in places.values())
         given = TensorDict({name: weight.clone() if first else weight for name, weight in weights.items()})
         given = given.unflatten_keys(".")

@@ -54,6 +54,14 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
         super().__init__(config, vllm_config, device, model)
         self.rank: Rank | None = None
 
+    def parse_init_info(self, init_dict: dict[str, Any]) -> BasculeInitInfo:
+        """Raises ValueError if fields are unknown, and names the trainers whose NCCL fields are not for this backend."""
+        if "master_address" in init_dict:
+            raise ValueError("the backend bascule got the fields of an NCCL group. A trainer that sends over NCCL by itself, "
+                             "such as TRL's AsyncGRPOTrainer and AsyncDistillationTrainer, is not covered by Bascule; "
+                             "start vLLM for it with --weight-transfer-config '{\"backend\":\"nccl\"}'")
+        return super().parse_init_info(init_dict)
+
     def init_transfer_engine(self, init_info: BasculeInitInfo) -> None:
         """Joins an endpoint, and leaves the one joined before; if they are the same, does nothing. Does not block.
 

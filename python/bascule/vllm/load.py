@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..errors import BasculeError
+from ..places import check_tied
 
 
 def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
@@ -19,12 +20,14 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
     and copies it over the old one, whose addresses stay. The slot must not change until this returns: a layer keeps
     views of it until all its tensors have come.
 
-    Raises what the model's loader raises; BasculeError (INVALID_ARGUMENT) if tensors of the model did not come. The
-    model's weights are then a mixture of versions, and the next load starts from the beginning.
+    Raises what the model's loader raises; BasculeError (INVALID_ARGUMENT) if tensors of the model did not come, or if two
+    that are tied in it came with different elements, of which the loader would drop one. The model's weights are then a
+    mixture of versions, and the next load starts from the beginning.
     """
     import torch
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+    _check_tied(model, weights)
     with torch.no_grad(), _incomplete_mtp_allowed():
         wanted = _names(model)  # tied tensors once: they are separate during the reload
         tied = _tied(model)
@@ -45,6 +48,11 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
             raise
         finalize_layerwise_reload(model, model_config)
         _pack_tied(model)
+
+
+def _check_tied(model: Any, weights: Mapping[str, Any]) -> None:
+    places = {_without_adapters(name): each for name, each in model.named_parameters(remove_duplicate=False)}
+    check_tied(places, weights, by_memory=False)
 
 
 def _check_whole(model: Any) -> None:

@@ -12,7 +12,7 @@ from vllm.model_executor.layers.linear import LinearBase  # noqa: E402
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info  # noqa: E402
 
 import bascule  # noqa: E402
-from bascule.vllm.load import _absent, _check_came, _tied  # noqa: E402
+from bascule.vllm.load import _absent, _check_came, _check_tied, _tied  # noqa: E402
 
 
 class Linear(LinearBase):
@@ -50,6 +50,15 @@ def test_a_tied_layer_gets_nothing():
     layers["head"].weight = layers["embed"].weight
     assert _tied(layers) == {layers["head"]}
     _check_came(layers, _tied(layers), {"head.weight"})
+
+
+def test_a_head_that_differs_from_the_embedding_to_which_it_is_tied_is_refused():
+    layers = torch.nn.ModuleDict({"embed": Linear(), "head": Linear()})
+    layers["head"].weight = layers["embed"].weight
+    _check_tied(layers, {"embed.weight": torch.ones(4, 3)})
+    _check_tied(layers, {"embed.weight": torch.ones(4, 3), "head.weight": torch.ones(4, 3)})
+    with pytest.raises(bascule.BasculeError, match="tensors embed.weight and head.weight are one tensor"):
+        _check_tied(layers, {"embed.weight": torch.ones(4, 3), "head.weight": torch.zeros(4, 3)})
 
 
 def test_the_names_of_a_checkpoint_in_one_file_or_several(tmp_path):

@@ -77,3 +77,15 @@ def test_an_engine_that_would_compute_wrongly_is_refused_by_name(options, text):
 
 def test_a_mixture_of_experts_on_a_gpu_may_join():
     assert place(is_moe=True, device=GPU).worker == "w"
+
+
+def test_a_trainer_that_sends_over_nccl_by_itself_is_refused_by_name():
+    from bascule.vllm.engine import BasculeWeightTransferEngine
+
+    engine = object.__new__(BasculeWeightTransferEngine)
+    fields = {"master_address": "localhost", "master_port": 1, "rank_offset": 1, "world_size": 2, "packed": True}
+    with pytest.raises(ValueError, match="AsyncGRPOTrainer and AsyncDistillationTrainer, is not covered"):
+        engine.parse_init_info(fields)  # what TRL's WeightTransferClient sends
+    with pytest.raises(ValueError, match="Invalid init_info .* 'endpont'"):
+        engine.parse_init_info({"endpont": "shm:///tmp/x"})
+    assert engine.parse_init_info({"endpoint": "shm:///tmp/x"}).endpoint == "shm:///tmp/x"

@@ -212,6 +212,28 @@ def test_one_name_of_a_tied_tensor_is_enough(endpoint, sender):
         assert model.head.weight is model.embed.weight and model() == {1.0}
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("over_one_storage", [False, True])
+def test_a_tied_tensor_that_comes_as_two_different_ones_is_refused_by_name(over_one_storage, in_place, endpoint):
+    served = torch.nn.ModuleDict({"embed": torch.nn.Embedding(3, 2), "head": torch.nn.Linear(2, 3, bias=False)})
+    if over_one_storage:
+        served["head"].weight.data = served["embed"].weight.data
+    else:
+        served["head"].weight = served["embed"].weight
+    tied = {"embed.weight": torch.full((3, 2), 1.0), "head.weight": torch.full((3, 2), 1.0)}
+    with bascule.Sender(endpoint) as sender, hf.follow(served, endpoint, worker="w", in_place=in_place) as following:
+        sender.register_model(tied)
+        sender.wait_for_workers(1, PATIENCE)
+        assert sender.send().complete  # equal
+        tied["head.weight"].fill_(2)
+        report = sender.send()
+        if in_place and over_one_storage:  # then they are two views of the slot
+            assert report.complete and served["head"].weight.sum() == 12 and served["embed"].weight.sum() == 6
+        else:
+            assert "tensors embed.weight and head.weight are one tensor" in report.why_incomplete
+            assert served["head"].weight.sum() == 6 and following.version == 1
+
+
 def test_a_trainer_that_is_started_again_is_followed(endpoint):
     trainer, model = Net(), Net()
     with hf.follow(model, endpoint, worker="w") as following:

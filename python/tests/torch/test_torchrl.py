@@ -127,6 +127,64 @@ def test_a_module_stays_as_it_was_if_one_tensor_does_not_fit(change, text, endpo
     receiver.close()
 
 
+def test_a_tied_tensor_of_a_module_gets_one_tensor(endpoint):
+    engine = torch.nn.ModuleDict({"embed": torch.nn.Embedding(3, 2), "head": torch.nn.Linear(2, 3, bias=False)})
+    engine["head"].weight = engine["embed"].weight
+    receiver = SyncScheme(endpoint).create_receiver(engine)
+    receiver.apply_weights({"embed.weight": torch.ones(3, 2), "head.weight": torch.ones(3, 2)})
+    with pytest.raises(bascule.BasculeError, match="tensors embed.weight and head.weight are one tensor"):
+        receiver.apply_weights({"embed.weight": torch.ones(3, 2), "head.weight": torch.zeros(3, 2)})
+    assert engine["head"].weight.sum() == 6
+    receiver.close()
+
+
+class LoadsLater:
+    async def load_weights(self, pairs):
+        list(pairs)
+
+
+class LoadsAsDrawn:
+    def load_weights(self, pairs):
+        yield from pairs
+
+
+class LoadsAPart:
+    def load_weights(self, pairs):
+        next(pairs)
+
+
+class ResetsLater:
+    def load_weights(self, pairs):
+        list(pairs)
+
+    async def reset_prefix_cache(self):
+        pass
+
+
+class CannotReset(ResetsLater):
+    def reset_prefix_cache(self):
+        return {"todo": True}
+
+
+@pytest.mark.parametrize("engine, text", [
+    (LoadsLater, r"load_weights\(\) of LoadsLater returns a coroutine"),
+    (LoadsAsDrawn, r"load_weights\(\) of LoadsAsDrawn returns a generator"),
+    (LoadsAPart, "before it had read 3 of 4 tensors"),
+    (ResetsLater, r"reset_prefix_cache\(\) of ResetsLater returns a coroutine"),
+    (CannotReset, "answered {'todo': True}")])
+@pytest.mark.filterwarnings("error")
+def test_an_engine_that_has_not_done_its_work_acknowledges_nothing(engine, text, endpoint):
+    scheme = SyncScheme(endpoint)
+    sender, receiver = scheme.create_sender(), scheme.create_receiver(engine())
+    sender.register_model({name: torch.ones(2) for name in "abcd"})
+    sender.update_weights()
+    with pytest.raises(bascule.BasculeError, match=text):
+        receiver.poll_and_apply(timeout=PATIENCE)
+    assert receiver.receiver.status().state != "serving"
+    receiver.close()
+    sender.close()
+
+
 def test_tensordicts_of_torchrl_travel_by_dotted_names(endpoint):
     tensordict = pytest.importorskip("tensordict")
     model = Net()
