@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
@@ -111,7 +112,9 @@ void Connector::connect_host() {
                             [this, attempt = attempt_](const Error& error, const Addresses& addresses) {
                               if (attempt != attempt_) return;
                               if (!error) return connect_to(addresses, 0);
-                              finish(unavailable("look up the host ", endpoint_.host, ": ", error.message()));
+                              const int shortage = why_no_descriptor();  // which getaddrinfo() does not report
+                              finish(unavailable("look up the host ", endpoint_.host, ": ",
+                                                 shortage != 0 ? errno_text(shortage) : error.message()));
                             });
     return absl::OkStatus();
   });

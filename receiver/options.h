@@ -54,7 +54,8 @@ struct ReceiverOptions {
   // The receiver may be destroyed inside one of the calls on_pending, log, warn and trace. It then ends on another
   // thread, soon after that call has returned, and makes no further call.
   std::function<void()> on_pending{};
-  std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
+  // Called from any thread of the receiver; default: silent. The same line, repeated, is left out and counted.
+  std::function<void(std::string_view)> log{};
   // The same for lines about something that went wrong, such as a refusal. Default: `log` gets them.
   std::function<void(std::string_view)> warn{};
   // Called with each control message except heartbeats, as "to sender: ready" before it is sent and "from sender:

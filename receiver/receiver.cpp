@@ -193,8 +193,13 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   for (const FusedOrder& order : options.fused)
     for (const std::string& part : order.parts)
       BASCULE_TRY(annotate(check_tensor_name(part), cat("worker ", options.worker, ", fused order ", order.name)));
-  for (const TensorSpec& spec : options.expected)
-    BASCULE_TRY(annotate(check_tensor_name(spec.name), cat("worker ", options.worker, ", expected tensors")));
+  for (const TensorSpec& spec : options.expected) {
+    const auto named = [&](const absl::Status& why) {
+      return annotate(why, cat("worker ", options.worker, ", expected tensors"));
+    };
+    BASCULE_TRY(named(check_tensor_name(spec.name)));
+    BASCULE_TRY(named(checked_byte_count(spec.name, spec.dtype, spec.shape).status()));
+  }
   if (options.device != kHost)
     BASCULE_TRY(annotate(why_no_cuda(), cat("worker ", options.worker, " asks for device ", options.device)));
   if (options.device != kHost && options.stream != nullptr)

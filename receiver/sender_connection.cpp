@@ -1,5 +1,7 @@
 #include <bascule/receiver/sender_connection.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -32,21 +34,34 @@ void SenderConnection::send(const Message& message, const std::vector<int>& desc
 }
 
 void SenderConnection::search() {
+  refused_by_.reset();
   connector_.connect([this](absl::StatusOr<std::shared_ptr<Channel>> connected) {
     if (state_ == State::kEnded) return;
     connected.ok() ? greet(*std::move(connected)) : handlers_.alone(connected.status());
   });
 }
 
-void SenderConnection::retry() noexcept {
+// After a final refusal only another sender can help. Over TCP nothing shows that one has come.
+void SenderConnection::retry(bool refused_for_good) noexcept {
   if (state_ == State::kEnded) return;
-  const auto pause = std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10)));
+  constexpr milliseconds kLongest(500), kLongestForGood(10'000);
+  const auto doubled = [](milliseconds first, int& tries) { return first * (1 << std::min(tries++, 10)); };
+  if (!refused_for_good) refusals_ = 0;
+  const milliseconds pause = refused_for_good ? std::min(kLongestForGood, doubled(kLongest, refusals_))
+                                              : std::min(kLongest, doubled(milliseconds(10), tries_));
+  if (refused_for_good) refused_by_ = socket_mark();
   static_cast<void>(until_done([&] {
     retry_timer_.expires_after(pause);
     retry_timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) search();
     });
   }));
+}
+
+SenderConnection::SocketMark SenderConnection::socket_mark() const {
+  struct stat status {};
+  if (endpoint_.over_tcp() || ::stat(endpoint_.control_socket().c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
 }
 
 void SenderConnection::greet(std::shared_ptr<Channel> channel) {
@@ -60,6 +75,8 @@ void SenderConnection::greet(std::shared_ptr<Channel> channel) {
         handlers_.heard(std::move(message), std::move(descriptors));
       },
       [this](const absl::Status& why) {
+        if (channel_ && channel_->open())
+          send(Bye{.why = std::string(message_of(why))});  // the sender broke the protocol
         hang_up();
         handlers_.lost(annotate(why, "the sender"));
       });
@@ -78,6 +95,7 @@ void SenderConnection::wait_for_welcome(milliseconds pause) {
 
 void SenderConnection::welcomed() {
   state_ = State::kAttached;
+  refusals_ = 0;
   retry_timer_.cancel();
 }
 
@@ -118,6 +136,9 @@ void SenderConnection::look_after_sender() {
     }
   }
   watch_endpoint();
+  if (!refused_by_ || *refused_by_ == socket_mark()) return;
+  retry_timer_.cancel();  // another sender has come, or the one that refused has gone
+  search();
 }
 
 // If the folder is removed, this worker stays connected to a sender that it could not find again.

@@ -18,10 +18,14 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,7 +59,9 @@ class SenderConnection {
   void send(const Message& message, const std::vector<int>& descriptors = {}) noexcept;
   void welcomed();
   void hang_up() noexcept;
-  void retry() noexcept;  // searches again after a pause, which grows from 10 ms to half a second
+  // Searches again after a pause, which grows from 10 ms to half a second. After a final refusal it grows from half a
+  // second to ten, and ends within a heartbeat once the socket is no longer that of the sender that refused.
+  void retry(bool refused_for_good = false) noexcept;
   void flipped() { tries_ = 0; }
   void end();  // searches no longer; a present connection stays until hang_up()
 
@@ -64,6 +70,7 @@ class SenderConnection {
 
  private:
   enum class State { kSearching, kGreeting, kAttached, kEnded };
+  using SocketMark = std::tuple<dev_t, ino_t, std::int64_t, std::int64_t>;  // tells it from a later one of its name
 
   void search();
   void greet(std::shared_ptr<Channel> channel);
@@ -71,6 +78,7 @@ class SenderConnection {
   void on_heartbeat();
   void look_after_sender();
   void watch_endpoint();
+  SocketMark socket_mark() const;
 
   const ReceiverOptions& options_;
   const Endpoint& endpoint_;
@@ -79,9 +87,11 @@ class SenderConnection {
   boost::asio::steady_timer retry_timer_, heartbeat_timer_;
   std::shared_ptr<Channel> channel_;
   State state_ = State::kSearching;
-  int tries_ = 0;               // since the last flip: a worker that keeps failing pauses longer
-  bool was_connected_ = false;  // at any time so far
-  bool endpoint_gone_ = false;  // its folder or socket was removed, and `endpoint_gone` called
+  int tries_ = 0;                         // since the last flip: a worker that keeps failing pauses longer
+  int refusals_ = 0;                      // final ones in a row
+  std::optional<SocketMark> refused_by_;  // during a pause after a final refusal
+  bool was_connected_ = false;            // at any time so far
+  bool endpoint_gone_ = false;            // its folder or socket was removed, and `endpoint_gone` called
 };
 
 }  // namespace bascule::inline v0

@@ -8,6 +8,7 @@
 
 #include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -88,11 +89,12 @@ bool Session::stop() {
   return is_over(left);
 }
 
-void Session::log(std::string_view line) const {
-  if (options_.log) options_.log(line);
+void Session::log_to(const std::function<void(std::string_view)>& sink, std::string_view line) noexcept {
+  static_cast<void>(caught([&] {
+    if (!sink) return;
+    if (const std::optional<std::string> passed = log_limit_.pass(one_line(line), Clock::now())) sink(*passed);
+  }));
 }
-
-void Session::warn(std::string_view line) const { options_.warn ? options_.warn(line) : log(line); }
 
 void Session::update(const std::function<void(ReceiverStatus&)>& change) {
   board_.update([&](StatusBoard::Posted& posted) { change(posted.status); });

@@ -46,6 +46,7 @@
 #include <bascule/receiver/stream_marks.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/log_limit.h>
 #include <bascule/transport/stay_awake.h>
 #include <bascule/transport/wire/messages.h>
 
@@ -154,8 +155,10 @@ class Session {
   // Engine's thread: nothing is served any longer. The memory that `drop` returns is given back after `passed`.
   template <typename Drop>  // std::optional<LeaseTracker::Departing>(bool late)
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed, Drop drop);
-  void log(std::string_view line) const;
-  void warn(std::string_view line) const;
+  // A sender can cause any of these lines again and again.
+  void log(std::string_view line) noexcept { log_to(options_.log, line); }
+  void warn(std::string_view line) noexcept { log_to(options_.warn ? options_.warn : options_.log, line); }
+  void log_to(const std::function<void(std::string_view)>& sink, std::string_view line) noexcept;
 
   const ReceiverOptions options_;
   Endpoint endpoint_;  // final after start()
@@ -177,9 +180,10 @@ class Session {
   std::shared_ptr<Preparation> preparation_;  // of the incoming version
   std::shared_ptr<DeviceMark> left_;          // once passed, the engine no longer reads the set that the last flip left
   int failures_ = 0;                          // versions in a row that could not be prepared
-  absl::Status alone_;                        // why a version found without a sender cannot be served
-  absl::Status endpoint_gone_;                // an error if attached while the endpoint was removed
-  std::optional<Ack> due_ack_;                // for the version being loaded
+  LogLimit log_limit_;
+  absl::Status alone_;          // why a version found without a sender cannot be served
+  absl::Status endpoint_gone_;  // an error if attached while the endpoint was removed
+  std::optional<Ack> due_ack_;  // for the version being loaded
   Clock::time_point decided_at_;
 
   bool stopped_ = false;  // engine's thread

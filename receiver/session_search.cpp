@@ -21,32 +21,35 @@ std::string host_name() {
 // ---- searching, greeting ----
 
 SenderConnection::Handlers Session::handlers() {
-  return {
-      .connected = [this] { greet(); },
-      .unwelcomed =
-          [this] {
-            if (leases_.holds_nothing()) look_for_versions();
-          },
-      .heard = [this](Message message,
-                      std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
-      .alone =
-          [this](const absl::Status& why) {
-            if (absl::IsUnavailable(why)) look_for_versions();  // not in a folder of another user
-            retry(alone_.ok() ? why : absl::Status(why.code(), cat(message_of(why), "; ", message_of(alone_))),
-                  absl::IsUnauthenticated(why));
-          },
-      .lost =
-          [this](const absl::Status& why) {
-            static_cast<void>(until_done([&] { detach(); }));
-            retry(why);
-          },
-      .endpoint_gone = [this](const absl::Status& why) { on_endpoint_gone(why); },
-      .endpoint_back = [this] { on_endpoint_back(); },
-      .beat =
-          [this] {
-            if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
-              warn(cat("freed memory on a device: ", message_of(kept)));
-          }};
+  return {.connected = [this] { greet(); },
+          .unwelcomed =
+              [this] {
+                if (leases_.holds_nothing()) look_for_versions();
+              },
+          .heard =
+              [this](Message message, std::vector<UniqueFd> descriptors) {
+                // An exception may come after it has hung up: then the channel would report nothing.
+                const absl::Status handled = caught([&] { on_message(std::move(message), std::move(descriptors)); });
+                if (!handled.ok()) fail(handled);
+              },
+          .alone =
+              [this](const absl::Status& why) {
+                if (absl::IsUnavailable(why)) look_for_versions();  // not in a folder of another user
+                retry(alone_.ok() ? why : absl::Status(why.code(), cat(message_of(why), "; ", message_of(alone_))),
+                      absl::IsUnauthenticated(why));
+              },
+          .lost =
+              [this](const absl::Status& why) {
+                static_cast<void>(until_done([&] { detach(); }));
+                retry(why);
+              },
+          .endpoint_gone = [this](const absl::Status& why) { on_endpoint_gone(why); },
+          .endpoint_back = [this] { on_endpoint_back(); },
+          .beat =
+              [this] {
+                if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
+                  warn(cat("freed memory on a device: ", message_of(kept)));
+              }};
 }
 
 void Session::greet() {
@@ -89,7 +92,7 @@ void Session::retry(const absl::Status& why, bool final_refusal) noexcept {
     if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
     posted.hopeless = final_refusal;
   });
-  connection_.retry();
+  connection_.retry(final_refusal);
 }
 
 // An exception has left a handler of the I/O thread, and its work for this connection is lost.

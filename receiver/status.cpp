@@ -12,6 +12,7 @@
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -143,7 +144,9 @@ bool serves_nobody(const Observation& seen) {
 }  // namespace
 
 absl::StatusOr<Observation> observe(const ObserveOptions& options) {
-  return starting_threads("look at slots", [&] { return look(options); });
+  absl::StatusOr<Observation> seen = starting_threads("look at slots", [&] { return look(options); });
+  if (!seen.ok()) return printable(seen.status());
+  return seen;
 }
 
 bool Observation::publishes() const {

@@ -9,6 +9,7 @@
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace {
 
@@ -34,7 +35,7 @@ constexpr const char* kOptions =
     "\n";
 
 int complain(const std::string& what) {
-  std::fprintf(stderr, "bascule-status: %s\n", what.c_str());
+  std::fprintf(stderr, "bascule-status: %s\n", bascule::printable(what).c_str());
   return 2;
 }
 

@@ -43,7 +43,7 @@ std::string table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) line += cat("  ", row[i], std::string(widths[i] - row[i].size(), ' '));
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    text += one_line(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n";
   }
   return text;
 }
@@ -53,7 +53,7 @@ std::string text_or_dash(const std::string& text) { return text.empty() ? "-" : 
 
 std::string conclusion(const Observation& seen) {
   std::string text;
-  for (const std::string& sentence : seen.wrong()) text += cat("WRONG: ", sentence, "\n");
+  for (const std::string& sentence : seen.wrong()) text += cat("WRONG: ", one_line(sentence), "\n");
   if (!text.empty()) return text;
   const auto verified = std::ranges::count(seen.slots, SlotCheck::kVerified, &ObservedSlot::check);
   const auto serving =
@@ -144,7 +144,7 @@ std::string status_json(const Observation& seen) {
                      {"layout", layout},
                      {"workers", workers},
                      {"slots", slots}};
-  return page.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return page.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace bascule::inline v0

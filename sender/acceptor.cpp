@@ -96,6 +96,8 @@ absl::Status Acceptor::bind_host() {
   boost::system::error_code error;
   const auto addresses =
       resolver.resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::passive, error);
+  if (const int shortage = error ? why_no_descriptor() : 0)  // which getaddrinfo() does not report
+    return errno_status(shortage, cat("look up the host ", endpoint_.host));
   if (error) return unavailable("look up the host ", endpoint_.host, ": ", error.message());
   absl::Status status = unavailable("the host ", endpoint_.host, " has no address");
   for (const auto& address : addresses)  // the first that belongs to this machine
@@ -263,7 +265,7 @@ void Acceptor::hear(std::uint64_t number) {
         on_message(number, std::move(message), !descriptors.empty());
       },
       [this, number](const absl::Status& why) {
-        if (!caught([&] { forget(number, why); }).ok()) drop(number);
+        if (!caught([&] { refuse(number, why); }).ok()) drop(number);
       });
 }
 
@@ -287,8 +289,10 @@ void Acceptor::on_message(std::uint64_t number, Message message, bool with_descr
 }
 
 void Acceptor::refuse(std::uint64_t number, const absl::Status& why) {
+  const auto found = newcomers_.find(number);
+  if (found == newcomers_.end()) return;
   const bool may_pass = absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
-  if (const std::shared_ptr<Channel>& channel = newcomers_.at(number).channel)
+  if (const std::shared_ptr<Channel>& channel = found->second.channel; channel && channel->open())
     channel->send(Refused{.why = std::string(message_of(why)), .final = !may_pass});
   forget(number, why);
 }

@@ -38,7 +38,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       awake_(io_),
       heartbeat_timer_(io_),
       deadline_timer_(io_),
-      pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
+      pipes_(io_, [this](Holder holder, bool ended) { handle(event::HolderGone{.holder = holder, .ended = ended}); }),
       fleet_(rules(std::move(options.compatibility_key), std::move(options.expect_workers))) {
   shared_.last_version = fleet_.versions().used();
   if (beside_) acceptors_.push_back(acceptor(*beside_, token));

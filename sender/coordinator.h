@@ -29,6 +29,7 @@
 #include <bascule/sender/report.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/log_limit.h>
 #include <bascule/transport/stay_awake.h>
 #include <bascule/transport/task_thread.h>
 #include <bascule/transport/wire/channel.h>
@@ -183,6 +184,7 @@ class Coordinator : private WorkerLine {
   // I/O thread only.
   Fleet fleet_;
   std::deque<Action> actions_;  // to be carried out
+  LogLimit log_limit_;
   bool carrying_out_ = false;
   std::map<WorkerId, Connection> connections_;
   WorkerId next_worker_ = 1;

@@ -153,8 +153,8 @@ void Coordinator::give_up(WorkerId worker, absl::Status why) {
 }
 
 void Coordinator::log(std::string line) {
-  post_surely(io_, [this, line = std::move(line)] {
-    if (warn_) warn_(line);
+  post_surely(io_, [this, log = action::Log{.line = std::move(line), .is_warning = true, .by_peer = true}]() mutable {
+    static_cast<void>(caught([&] { carry_out(log); }));
   });
 }
 
@@ -249,7 +249,11 @@ void Coordinator::carry_out(action::WakeAt& wake) {
 void Coordinator::carry_out(action::KeepAwake& keep) { keep.on ? awake_.begin() : awake_.end(); }
 
 void Coordinator::carry_out(action::Log& log) {
-  if (const Sink& sink = log.is_warning ? warn_ : log_) sink(printable(log.line));
+  const Sink& sink = log.is_warning ? warn_ : log_;
+  if (!sink) return;
+  std::optional<std::string> line = one_line(log.line);
+  if (log.by_peer) line = log_limit_.pass(*line, Clock::now());
+  if (line) sink(*line);
 }
 
 }  // namespace bascule::inline v0

@@ -79,9 +79,9 @@ absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
     return absl::AlreadyExistsError(
         cat("another sender, pid ", sender, ", holds ", folder.string(), "; stop it, or choose another endpoint"));
   const Process& left = others.front();
-  return absl::AlreadyExistsError(cat("pid ", left.pid, " (", left.name, ") holds ", folder.string(),
-                                      ": the last sender, pid ", sender,
-                                      ", left it running; stop it, or choose another endpoint"));
+  return absl::AlreadyExistsError(
+      cat("pid ", left.pid, " (", left.name, ") holds ", folder.string(), ": the last sender, pid ", sender,
+          ", left it running, or it is that sender in another container; stop it, or ", "choose another endpoint"));
 }
 
 bool is_gone(pid_t pid) { return pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH; }

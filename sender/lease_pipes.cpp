@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 
+#include <bascule/transport/caught.h>
+#include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
@@ -42,8 +44,10 @@ absl::StatusOr<ProcessFd> LeasePipes::open(Holder holder, const ProcessMark& pro
                          if (error || !pipe || held == held_.end()) return;
                          std::erase(held->second.pipes, pipe);
                          if (!held->second.pipes.empty()) return;
+                         bool ended = false;  // without memory it is not known
+                         static_cast<void>(caught([&] { ended = has_ended(held->second.process); }));
                          held_.erase(held);
-                         on_gone_(holder);
+                         on_gone_(holder, ended);
                        });
   kept.pipes.push_back(ours);
   return theirs;
@@ -66,6 +70,7 @@ std::vector<LeasePipes::Search> LeasePipes::searches(const std::vector<Holder>& 
 
 std::vector<LeasePipes::Found> LeasePipes::find(const std::vector<Search>& searches) {
   std::vector<Found> found;
+  if (why_no_descriptor() != 0) return found;  // /proc would show nothing; the next search may
   std::vector<OpenFile> ends;
   std::vector<std::size_t> first;  // in `ends`, of each in `found`
   for (const Search& search : searches) {

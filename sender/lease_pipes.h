@@ -28,8 +28,9 @@ namespace bascule::inline v0 {
 
 class LeasePipes {
  public:
-  // `on_gone` is called on the I/O thread.
-  LeasePipes(boost::asio::io_context& io, std::function<void(Holder)> on_gone)
+  // `on_gone` is called on the I/O thread. `ended`: the holder's process is known to have ended. If not, it is ending
+  // now, or is in another pid namespace, or has closed descriptors that it did not open.
+  LeasePipes(boost::asio::io_context& io, std::function<void(Holder, bool ended)> on_gone)
       : io_(io), on_gone_(std::move(on_gone)) {}
 
   // Makes another pipe for `holder`, and returns the end to hand over. Forked children of this process get no copy of
@@ -63,7 +64,7 @@ class LeasePipes {
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;
   boost::asio::io_context& io_;
-  std::function<void(Holder)> on_gone_;
+  std::function<void(Holder, bool)> on_gone_;
   struct Pipe {
     Descriptor end;
     std::optional<OpenFile> file;

@@ -127,7 +127,9 @@ absl::Status Publisher::use(Registration made) {
     sealer_->submit(own_thread_of_devices);
   }
   registration_ = std::move(made);
-  if (absl::Status fits = encode_layout(); !fits.ok()) {
+  absl::Status fits = encode_layout();
+  if (fits.ok()) fits = slots_->transport().check(registration_->layout());
+  if (!fits.ok()) {
     registration_.reset();
     return annotate(fits, "register_model");
   }

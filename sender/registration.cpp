@@ -32,10 +32,8 @@ bool same_elements(const TensorView& a, const TensorView& b) {
 
 // Checks a view before anything reads through it.
 absl::Status check_view(const TensorView& view) {
-  for (const std::int64_t size : view.shape)
-    if (size < 0) return invalid_argument("tensor ", to_string(view), " has a negative dimension");
-  if (view.data == nullptr && byte_count(view.dtype, view.shape) > 0)
-    return invalid_argument("tensor ", to_string(view), " has no data");
+  BASCULE_ASSIGN(const std::uint64_t bytes, checked_byte_count(view.name, view.dtype, view.shape));
+  if (view.data == nullptr && bytes > 0) return invalid_argument("tensor ", to_string(view), " has no data");
   if (!view.strides.empty() && view.strides.size() != view.shape.size())
     return invalid_argument("tensor ", to_string(view), " has ", view.strides.size(), " strides for ",
                             view.shape.size(), " dimensions");
@@ -104,8 +102,7 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
   Registration made;
   made.device_ = device;
   for (TensorSpec& spec : specs) {
-    if (std::ranges::any_of(spec.shape, [](std::int64_t size) { return size < 0; }))
-      return invalid_argument("tensor ", to_string(spec), " has a negative dimension");
+    BASCULE_TRY(checked_byte_count(spec.name, spec.dtype, spec.shape).status());
     made.known_.push_back({.spec = spec, .tied_to = std::nullopt});
     if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
   }

@@ -28,11 +28,19 @@ const char* to_string(WorkerState state) {
 bool SendReport::complete() const { return std::ranges::all_of(workers, serves) && std::ssize(workers) >= expected; }
 
 std::string SendReport::why_incomplete() const {
+  constexpr std::size_t kShown = 32;
   std::vector<std::string> why;
-  for (const WorkerReport& worker : workers)
-    if (!serves(worker))
-      why.push_back(cat(worker.worker, " is ", to_string(worker.state),
-                        worker.error.ok() ? "" : cat(": ", message_of(worker.error))));
+  std::size_t more = 0;
+  for (const WorkerReport& worker : workers) {
+    if (serves(worker)) continue;
+    if (why.size() == kShown) {
+      ++more;
+      continue;
+    }
+    why.push_back(cat(worker.worker, " is ", to_string(worker.state),
+                      worker.error.ok() ? "" : cat(": ", message_of(worker.error))));
+  }
+  if (more > 0) why.push_back(cat("and ", more, " more workers do not serve it"));
   if (const auto serving = std::ranges::count_if(workers, serves); serving < expected)
     why.push_back(cat("expected at least ", expected, expected == 1 ? " worker" : " workers", ", found ", serving));
   return absl::StrJoin(why, "; ");

@@ -69,7 +69,8 @@ struct SendReport {
 
   // Whether all of `workers`, and as many as expected, serve this version.
   bool complete() const;
-  std::string why_incomplete() const;  // names the workers that do not serve it, and why; empty if it is complete
+  // Names workers that do not serve it, at most 32, and why, and counts the others. Empty if it is complete.
+  std::string why_incomplete() const;
 };
 
 }  // namespace bascule::inline v0

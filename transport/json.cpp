@@ -8,9 +8,7 @@
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
-namespace {
 
-// Checks only the brackets, so that deep nesting is refused before a parser spends memory on it.
 bool nests_deeper_than(std::string_view text, int limit) {
   int depth = 0;
   bool in_string = false;
@@ -29,6 +27,8 @@ bool nests_deeper_than(std::string_view text, int limit) {
   }
   return false;
 }
+
+namespace {
 
 // Finds a key that occurs twice in one object, in a separate pass: with the parser's callback instead, the parser would
 // walk all members of an object whenever one of them ends.

@@ -14,26 +14,12 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr std::uint64_t kMostModelBytes = std::uint64_t{1} << 62;
-
 // The tensor's size in bytes, or an error that names it.
 absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
   BASCULE_TRY(check_tensor_name(spec.name));
   if (spec.dtype == DType::kF4X2 && spec.shape.empty())
     return invalid_argument("tensor ", to_string(spec), " has no dimension; pairs of 4-bit numbers need one");
-  std::uint64_t bytes = size_of(spec.dtype);
-  bool empty = false;
-  for (const std::int64_t size : spec.shape) {
-    if (size < 0) return invalid_argument("tensor ", to_string(spec), " has a negative dimension");
-    if (size == 0) {
-      empty = true;
-    } else if (bytes > kMostModelBytes / static_cast<std::uint64_t>(size)) {
-      return invalid_argument("tensor ", to_string(spec), " is larger than 2^62 bytes");
-    } else {
-      bytes *= static_cast<std::uint64_t>(size);
-    }
-  }
-  return empty ? 0 : bytes;
+  return checked_byte_count(spec.name, spec.dtype, spec.shape);
 }
 
 Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases, std::uint64_t bytes) {

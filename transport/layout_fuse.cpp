@@ -24,8 +24,8 @@ absl::StatusOr<TensorSpec> Layout::join(std::span<const std::string> names) cons
                !std::ranges::equal(shape.subspan(1), std::span(joined.shape).subspan(1))) {
       return invalid_argument("tensor ", to_string(tensor->spec), " cannot follow ", to_string(taken[0]->spec),
                               "; their types and all dimensions but the first must be the same");
-    } else {
-      joined.shape[0] += shape[0];
+    } else if (__builtin_add_overflow(joined.shape[0], shape[0], joined.shape.data())) {
+      return invalid_argument("tensor ", to_string(tensor->spec), " makes the joined tensor longer than 2^63");
     }
     taken.push_back(tensor);
   }

@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<Box>> boxes_of(const Layout& layout, const TargetTens
     return invalid_argument(what, ": join_dim ", target.join_dim, " is out of range for ", target.shape.size(),
                             " dimensions");
   std::vector<Box> boxes;
-  std::int64_t filled = 0;  // along `join`
+  std::uint64_t filled = 0;  // along `join`
   for (std::size_t i = 0; i < parts; ++i) {
     const Part part = target.parts.empty() ? Part{.tensor = target.name} : target.parts[i];
     const std::string which = cat(what, parts == 1 ? "" : cat(", part ", i + 1, " of ", parts));
@@ -71,10 +71,10 @@ absl::StatusOr<std::vector<Box>> boxes_of(const Layout& layout, const TargetTens
     if (box->shape != expected)
       return invalid_argument(which, ": expected ", parts > 1 ? "(except for the dimension joined) " : "", "the shape ",
                               to_text(target.shape), ", found ", to_text(box->shape), " of ", part.tensor);
-    if (parts > 1) filled += box->shape[join];
+    if (parts > 1) filled += static_cast<std::uint64_t>(box->shape[join]);
     boxes.push_back(*std::move(box));
   }
-  if (parts > 1 && filled != target.shape[join])
+  if (parts > 1 && filled != static_cast<std::uint64_t>(target.shape[join]))
     return invalid_argument(what, ": expected ", target.shape[join], " along dimension ", join, ", found ", filled,
                             " in its ", parts, " parts");
   return boxes;

@@ -8,13 +8,13 @@
 #include <unordered_set>
 
 #include "absl/strings/str_join.h"
-#include <bascule/transport/json.h>
+#include <bascule/transport/json_value.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
 
-using Json = nlohmann::json;
 using Entry = SafetensorsHeader::Entry;
 
 constexpr std::uint64_t kLengthBytes = 8;
@@ -25,8 +25,8 @@ std::string header_type(const TensorSpec& spec) {
   return std::string(spec.dtype == DType::kF4X2 ? kHalfByte : name_of(spec.dtype));
 }
 
-std::vector<std::int64_t> header_shape(const TensorSpec& spec) {
-  std::vector<std::int64_t> shape = spec.shape;
+std::vector<std::uint64_t> header_shape(const TensorSpec& spec) {
+  std::vector<std::uint64_t> shape(spec.shape.begin(), spec.shape.end());
   if (spec.dtype == DType::kF4X2) shape.back() *= 2;
   return shape;
 }
@@ -41,66 +41,58 @@ absl::Status invalid(std::string_view where, std::string_view name, std::string_
   return invalid_argument(where, ": tensor '", name, "': ", what);
 }
 
-// The bytes of a tensor, or nullopt if they do not fit 64 bits.
-std::optional<std::uint64_t> bytes_of(const TensorSpec& spec) {
-  std::uint64_t bytes = size_of(spec.dtype);
-  for (const std::int64_t size : spec.shape)
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return std::nullopt;
-  return bytes;
-}
-
-bool is_size(const Json& value) {
-  return value.is_number_unsigned() &&
-         value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-}
-
-bool is_list_of_sizes(const Json::const_iterator& value, const Json& in) {
-  return value != in.end() && value->is_array() && std::all_of(value->begin(), value->end(), is_size);
+// The sizes that `value` lists; nullopt if it is no list of sizes.
+std::optional<std::vector<std::int64_t>> sizes_in(const JsonValue* value) {
+  if (value == nullptr || value->as_array() == nullptr) return std::nullopt;
+  std::vector<std::int64_t> sizes;
+  for (const JsonValue& item : *value->as_array()) {
+    const std::uint64_t* const size = item.as_unsigned();
+    if (size == nullptr || *size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      return std::nullopt;
+    sizes.push_back(static_cast<std::int64_t>(*size));
+  }
+  return sizes;
 }
 
 // One item of the header. `entry.offset` is still relative to the data.
-absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std::uint64_t data_bytes,
+absl::StatusOr<Entry> parse_entry(const std::string& name, const JsonValue& item, std::uint64_t data_bytes,
                                   std::string_view where) {
   if (name.empty()) return invalid(where, name, "a name must not be empty");
-  if (!item.is_object()) return invalid(where, name, cat("expected an object, found ", item.type_name()));
+  if (item.as_object() == nullptr) return invalid(where, name, cat("expected an object, found ", item.type_name()));
   Entry entry;
   entry.spec.name = name;
 
-  const auto dtype = item.find("dtype");
-  if (dtype == item.end() || !dtype->is_string()) return invalid(where, name, "'dtype' must be a string");
-  const auto& type = dtype->get_ref<const std::string&>();
+  const JsonValue* const dtype = item.find("dtype");
+  if (dtype == nullptr || dtype->as_text() == nullptr) return invalid(where, name, "'dtype' must be a string");
+  const std::string& type = *dtype->as_text();
   const std::optional<DType> known = type == kHalfByte ? DType::kF4X2
                                      : type == kPairs  ? std::nullopt
                                                        : dtype_named(type);
   if (!known) return invalid(where, name, cat("dtype ", type, " is not known here"));
   entry.spec.dtype = *known;
 
-  const auto shape = item.find("shape");
-  if (!is_list_of_sizes(shape, item)) return invalid(where, name, "'shape' must be a list of sizes");
-  for (const Json& size : *shape) entry.spec.shape.push_back(size.get<std::int64_t>());
+  std::optional<std::vector<std::int64_t>> shape = sizes_in(item.find("shape"));
+  if (!shape) return invalid(where, name, "'shape' must be a list of sizes");
+  entry.spec.shape = *std::move(shape);
   if (*known == DType::kF4X2) {
     if (entry.spec.shape.empty() || entry.spec.shape.back() % 2 != 0)
       return invalid(where, name, "F4 needs a last dimension of even size: two of its elements share a byte");
     entry.spec.shape.back() /= 2;
   }
 
-  const auto offsets = item.find("data_offsets");
-  if (!is_list_of_sizes(offsets, item) || offsets->size() != 2) {
-    return invalid(where, name, "'data_offsets' must be [begin, end]");
-  }
-  const auto begin = (*offsets)[0].get<std::uint64_t>(), end = (*offsets)[1].get<std::uint64_t>();
+  const std::optional<std::vector<std::int64_t>> offsets = sizes_in(item.find("data_offsets"));
+  if (!offsets || offsets->size() != 2) return invalid(where, name, "'data_offsets' must be [begin, end]");
+  const auto begin = static_cast<std::uint64_t>((*offsets)[0]), end = static_cast<std::uint64_t>((*offsets)[1]);
   if (begin > end || end > data_bytes) {
     return invalid(where, name,
                    cat("bytes ", begin, " to ", end, " are not within the ", data_bytes, " bytes of data"));
   }
   entry.offset = begin;
   entry.bytes = end - begin;
-  const std::optional<std::uint64_t> expected = bytes_of(entry.spec);
-  if (expected != entry.bytes) {
-    return invalid(where, name,
-                   cat("its shape needs ", expected ? cat(*expected) : "more than 2^64",
-                       " bytes, its data_offsets span ", entry.bytes));
-  }
+  const absl::StatusOr<std::uint64_t> expected = checked_byte_count(name, entry.spec.dtype, entry.spec.shape);
+  if (!expected.ok()) return annotate(expected.status(), where);
+  if (*expected != entry.bytes)
+    return invalid(where, name, cat("its shape needs ", *expected, " bytes, its data_offsets span ", entry.bytes));
   return entry;
 }
 
@@ -124,13 +116,12 @@ absl::Status check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes, 
   return absl::OkStatus();
 }
 
-absl::Status parse_metadata(const Json& item, std::string_view where, std::map<std::string, std::string>& metadata) {
-  if (!item.is_object()) return invalid_argument(where, ": __metadata__ is not an object");
-  for (const auto& [key, value] : item.items()) {
-    if (!value.is_string()) {
-      return invalid_argument(where, ": __metadata__ '", key, "' is not a string");
-    }
-    metadata.emplace(key, value.get<std::string>());
+absl::Status parse_metadata(const JsonValue& item, std::string_view where,
+                            std::map<std::string, std::string>& metadata) {
+  if (item.as_object() == nullptr) return invalid_argument(where, ": __metadata__ is not an object");
+  for (const auto& [key, value] : *item.as_object()) {
+    if (value.as_text() == nullptr) return invalid_argument(where, ": __metadata__ '", key, "' is not a string");
+    metadata.emplace(key, *value.as_text());
   }
   return absl::OkStatus();
 }
@@ -156,15 +147,15 @@ absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> f
   }
   const std::span<const std::byte> bytes = file.subspan(kLengthBytes, length);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  BASCULE_ASSIGN(const Json json, parse_json(text, cat(where, ": header")));
-  if (!json.is_object()) {
+  BASCULE_ASSIGN(const JsonValue json, JsonValue::parse(text, cat(where, ": header")));
+  if (json.as_object() == nullptr) {
     return invalid_argument(where, ": header: expected an object, found ", json.type_name());
   }
 
   SafetensorsHeader header;
   header.data_offset = kLengthBytes + length;
   const std::uint64_t data_bytes = file.size() - header.data_offset;
-  for (const auto& [name, item] : json.items()) {
+  for (const auto& [name, item] : *json.as_object()) {
     if (name == "__metadata__") {
       BASCULE_TRY(parse_metadata(item, where, header.metadata));
       continue;
@@ -189,22 +180,23 @@ absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs
   std::unordered_set<std::string_view> names;
   names.reserve(specs.size());
   std::uint64_t offset = 0;
-  try {
-    if (!metadata.empty()) absl::StrAppend(&text, "\"__metadata__\":", Json(metadata).dump());
-    for (const TensorSpec& spec : specs) {
-      if (spec.name == "__metadata__")
-        return invalid_argument("a tensor is named __metadata__, which safetensors keeps for itself; rename it");
-      if (spec.name.empty() || !names.insert(spec.name).second) {
-        return invalid_argument("tensor '", spec.name, "': a name must be given, and given once");
-      }
-      const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
-      absl::StrAppend(&text, text.size() > 1 ? "," : "", Json(spec.name).dump(), ":{\"dtype\":\"", header_type(spec),
-                      "\",\"shape\":[", absl::StrJoin(header_shape(spec), ","), "],\"data_offsets\":[", offset, ",",
-                      end, "]}");
-      offset = end;
-    }
-  } catch (const Json::exception& error) {
-    return invalid_argument("a tensor's name is not UTF-8: ", error.what());
+  for (const auto& [key, value] : metadata) {
+    if (!is_utf8(key) || !is_utf8(value)) return invalid_argument("the metadata under '", key, "' is not UTF-8");
+    text += text.size() > 1 ? "," : "\"__metadata__\":{";
+    append_json_string(text, key);
+    text += ':';
+    append_json_string(text, value);
+  }
+  if (!metadata.empty()) text += '}';
+  for (const TensorSpec& spec : specs) {
+    if (!names.insert(spec.name).second) return invalid_argument("tensor '", spec.name, "': a name must be given once");
+    BASCULE_TRY(check_tensor_name(spec.name));
+    const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
+    if (text.size() > 1) text += ',';
+    append_json_string(text, spec.name);
+    absl::StrAppend(&text, ":{\"dtype\":\"", header_type(spec), "\",\"shape\":[",
+                    absl::StrJoin(header_shape(spec), ","), "],\"data_offsets\":[", offset, ",", end, "]}");
+    offset = end;
   }
   text += '}';
   if (text.size() > kMaxSafetensorsHeaderBytes - alignment) {

@@ -98,6 +98,9 @@ class SenderTransport {  // one per sender
  public:
   virtual ~SenderTransport() = default;
 
+  // Returns INVALID_ARGUMENT, naming the tensor, if slots cannot hold this layout. register_model() calls it, so that a
+  // model is not refused as late as its first send. Public thread.
+  virtual absl::Status check(const Layout&) { return absl::OkStatus(); }
   // Allocates a new slot, for tensors on `device` (or kHost). Returns RESOURCE_EXHAUSTED if memory is short. Public
   // thread.
   virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) = 0;

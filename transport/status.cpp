@@ -1,6 +1,7 @@
 #include <bascule/transport/status.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -39,8 +40,10 @@ std::string which_limit(int error) {
   if (error == EFBIG) return "; the file system's limit of a file's size is reached: choose another one";
   if (error == ENFILE)
     return "; the system's limit, fs.file-max, is reached: raise it, or close files of other programs";
-  if (error != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
-  return cat("; RLIMIT_NOFILE (ulimit -n) of this process is ", limit.rlim_cur, ": raise it before the program starts",
+  if ((error != EMFILE && error != ETOOMANYREFS) || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
+  return cat(error == ETOOMANYREFS ? "; too many descriptors of this user are on their way between processes" : "",
+             "; RLIMIT_NOFILE (ulimit -n) of pid ", ::getpid(), " is ", limit.rlim_cur,
+             ": raise it before that program starts",
              limit.rlim_cur < limit.rlim_max ? cat(", to at most ", limit.rlim_max, " without a privilege") : "");
 }
 
@@ -55,10 +58,13 @@ absl::Status annotate(const absl::Status& status, std::string_view prefix) {
 }
 
 absl::Status errno_status(int error, std::string_view what) {
+  return {absl::ErrnoToStatusCode(error), cat(what, ": ", errno_text(error))};
+}
+
+std::string errno_text(int error) {
   // Like absl::ErrnoToStatus(), whose table of texts ThreadSanitizer does not know.
   std::array<char, 256> text{};
-  return {absl::ErrnoToStatusCode(error),
-          cat(what, ": ", ::strerror_r(error, text.data(), text.size()), which_limit(error))};
+  return cat(::strerror_r(error, text.data(), text.size()), which_limit(error));
 }
 
 std::string_view message_of(const absl::Status& status) { return {status.message().data(), status.message().size()}; }

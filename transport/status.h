@@ -61,6 +61,9 @@ absl::Status annotate(const absl::Status& status, std::string_view prefix);
 // of open descriptors or of a file's size is reached, the text names that limit.
 absl::Status errno_status(int error, std::string_view what);
 
+// The text of errno `error`, as errno_status() has it.
+std::string errno_text(int error);
+
 std::string_view message_of(const absl::Status& status);
 
 // Returns the word in `known` that is nearest to `word` by edit distance, ignoring case, or an empty text if none is

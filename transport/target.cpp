@@ -14,10 +14,8 @@ absl::Status check_target(const TargetTensor& target) {
   BASCULE_TRY(annotate(check_tensor_name(target.name), "register_model: target"));
   for (const Part& part : target.parts)
     BASCULE_TRY(annotate(check_tensor_name(part.tensor), cat("target ", target.name, ", part")));
-  for (const std::int64_t size : target.shape)
-    if (size < 0) return invalid_argument("target ", to_string(target.spec()), " has a negative dimension");
-  if (target.data == nullptr && byte_count(target.dtype, target.shape) > 0)
-    return invalid_argument("target ", to_string(target.spec()), " has no data");
+  BASCULE_ASSIGN(const std::uint64_t bytes, checked_byte_count(target.name, target.dtype, target.shape, "target"));
+  if (target.data == nullptr && bytes > 0) return invalid_argument("target ", to_string(target.spec()), " has no data");
   for (const Part& part : target.parts)
     for (const Slice& slice : part.slices)
       if (slice.dim < 0 || slice.begin < 0 || slice.end < slice.begin)

@@ -17,6 +17,26 @@ std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape) {
   return element_count(shape) * size_of(dtype);
 }
 
+absl::StatusOr<std::uint64_t> checked_byte_count(std::string_view name, DType dtype,
+                                                 std::span<const std::int64_t> shape, std::string_view kind) {
+  const auto wrong = [&](std::string_view what) {
+    return invalid_argument(kind, " ", to_string(TensorSpec{std::string(name), dtype, {shape.begin(), shape.end()}}),
+                            what);
+  };
+  std::uint64_t bytes = size_of(dtype);
+  bool empty = false, huge = false;
+  for (const std::int64_t size : shape) {
+    if (size < 0) return wrong(" has a negative dimension");
+    empty |= size == 0;
+    huge |= size > 0 && bytes > kMostModelBytes / static_cast<std::uint64_t>(size);
+    if (size > 0 && !huge) bytes *= static_cast<std::uint64_t>(size);
+  }
+  if (huge)
+    return wrong(empty ? " has no elements, but its dimensions other than 0 multiply to more than 2^62 bytes"
+                       : " is larger than 2^62 bytes");
+  return empty ? 0 : bytes;
+}
+
 absl::Status check_tensor_name(std::string_view name) {
   if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
   if (!is_utf8(name)) return invalid_argument("a tensor's name is not UTF-8");

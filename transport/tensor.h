@@ -21,6 +21,7 @@ namespace bascule::inline v0 {
 
 inline constexpr int kHost = -1;  // used as a device number, this means host memory
 inline constexpr std::size_t kMostTensorNameBytes = 4096;
+inline constexpr std::uint64_t kMostModelBytes = std::uint64_t{1} << 62;
 using Stream = CUstream_st*;  // the user's cudaStream_t; null: the device's default ("legacy") stream
 
 struct TensorSpec {
@@ -51,6 +52,10 @@ struct MutableTensorView {
 
 std::uint64_t element_count(std::span<const std::int64_t> shape);
 std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape);
+// Returns byte_count(). INVALID_ARGUMENT, naming the tensor, if a dimension is negative, or if those that are not 0
+// multiply to more than 2^62 bytes. So no product of the dimensions, such as a stride, overflows.
+absl::StatusOr<std::uint64_t> checked_byte_count(std::string_view name, DType dtype,
+                                                 std::span<const std::int64_t> shape, std::string_view kind = "tensor");
 // INVALID_ARGUMENT: empty, not UTF-8, or too long.
 absl::Status check_tensor_name(std::string_view name);
 std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [151936, 896]"

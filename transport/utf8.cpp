@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/str_replace.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -72,6 +74,16 @@ std::string printable(std::string_view text) {
   }
   return shown;
 }
+
+absl::Status printable(const absl::Status& status) {
+  if (status.ok() || is_printable(message_of(status))) return status;
+  absl::Status shown(status.code(), printable(message_of(status)));
+  status.ForEachPayload(
+      [&shown](absl::string_view type, const absl::Cord& payload) { shown.SetPayload(type, payload); });
+  return shown;
+}
+
+std::string one_line(std::string_view text) { return absl::StrReplaceAll(printable(text), {{"\n", "\\n"}}); }
 
 std::string shortened(std::string_view text, std::size_t most) {
   constexpr std::string_view kCut = "…";

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace bascule::inline v0 {
 
 // By RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
@@ -16,6 +18,12 @@ bool is_printable(std::string_view text);
 
 // Returns `text` with each byte of a control character, or of what is not UTF-8, as "\x1b". Line ends and tabs stay.
 std::string printable(std::string_view text);
+
+// The same for the text of a Status. For errors that another end caused: they may have names that it chose.
+absl::Status printable(const absl::Status& status);
+
+// Like printable(), and as one line: a line end becomes "\n". For lines of a log or a table with texts of another end.
+std::string one_line(std::string_view text);
 
 // Returns `text`, or, if it has more than `most` bytes, its beginning and "…": `most` bytes at most, of whole
 // characters.

@@ -14,9 +14,10 @@ absl::StatusOr<Folder> Folder::open(std::filesystem::path path) {
   return Folder(std::move(path), std::move(fd));
 }
 
-std::vector<SlotId> Folder::slots() const {
+absl::StatusOr<std::vector<SlotId>> Folder::slots() const {
+  BASCULE_ASSIGN(const std::vector<std::string> names, names_in(fd_.get()));
   std::vector<SlotId> slots;
-  for (const std::string& name : names_in(fd_.get()))
+  for (const std::string& name : names)
     if (const std::optional<SlotId> slot = slot_of_file(name)) slots.push_back(*slot);
   return slots;
 }

@@ -36,9 +36,9 @@ class Folder {
   absl::StatusOr<UniqueFd> file(const std::string& name, int flags = O_RDONLY) const {
     return open_private_file(fd_.get(), name, flags, path_);
   }
-  std::vector<SlotId> slots() const;    // the slots with a file of any type here; unordered
-  absl::Status sync() const;            // fsync: after it, file names survive a loss of power
-  int fd() const { return fd_.get(); }  // O_PATH
+  absl::StatusOr<std::vector<SlotId>> slots() const;  // the slots with a file of any type here; unordered
+  absl::Status sync() const;                          // fsync: after it, file names survive a loss of power
+  int fd() const { return fd_.get(); }                // O_PATH
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -4,19 +4,16 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
-#include <nlohmann/json.hpp>
-
-#include <bascule/transport/json.h>
+#include <bascule/transport/json_value.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr const char* kFormat = "bascule manifest 1";
 constexpr std::uint64_t kMaxBytes = 1 << 20;
@@ -28,23 +25,30 @@ void sort(std::vector<WholeVersion>& versions) {
 }
 
 template <typename Number>
-bool take(const Json& item, const char* key, Number& value) {
-  const auto found = item.find(key);
-  if (found == item.end() || !found->is_number_unsigned()) return false;
-  value = found->get<Number>();
+bool take(const JsonValue& item, const char* key, Number& value) {
+  const JsonValue* const found = item.find(key);
+  const std::uint64_t* const number = found == nullptr ? nullptr : found->as_unsigned();
+  if (number == nullptr || *number > std::numeric_limits<Number>::max()) return false;
+  value = static_cast<Number>(*number);
   return true;
 }
 
-absl::StatusOr<WholeVersion> version_from(const Json& item) {
+bool is_text(const JsonValue* value, std::string_view text) {
+  return value != nullptr && value->as_text() != nullptr && *value->as_text() == text;
+}
+
+absl::StatusOr<WholeVersion> version_from(const JsonValue& item) {
   WholeVersion version;
-  if (!item.is_object() || !take(item, "epoch", version.slot.epoch) || !take(item, "slot", version.slot.index) ||
+  if (!take(item, "epoch", version.slot.epoch) || !take(item, "slot", version.slot.index) ||
       !take(item, "version", version.stamp.version) || !take(item, "inode", version.inode) ||
-      !take(item, "bytes", version.bytes) || item.value("file", Json()) != slot_file_name(version.slot))
-    return invalid_argument("a version is not {version, epoch, slot, file, inode, bytes, digest}: ", item.dump());
+      !take(item, "bytes", version.bytes) || !is_text(item.find("file"), slot_file_name(version.slot)))
+    return invalid_argument("a version is not {version, epoch, slot, file, inode, bytes, digest}");
   version.stamp.epoch = version.slot.epoch;
-  const Json digest = item.value("digest", Json());
-  if (digest.is_string()) version.stamp.digest = digest_from_hex(digest.get<std::string>());
-  if (!digest.is_null() && !version.stamp.digest) return invalid_argument("digest ", digest.dump(), " is not a digest");
+  const JsonValue* const digest = item.find("digest");
+  if (digest == nullptr || digest->is_null()) return version;
+  if (digest->as_text() != nullptr) version.stamp.digest = digest_from_hex(*digest->as_text());
+  if (!version.stamp.digest)
+    return invalid_argument("the digest of version ", version.stamp.version, " is not a digest");
   return version;
 }
 
@@ -66,33 +70,31 @@ absl::StatusOr<WholeVersion> claimed_version(const Folder& folder, SlotId slot) 
 
 std::string manifest_text(std::vector<WholeVersion> versions) {
   sort(versions);
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::string text =
+      cat("{\n \"format\": \"", kFormat, "\",\n \"digest_number\": ", kDigestNumber, ",\n \"versions\": [");
   for (const WholeVersion& version : versions)
-    list.push_back({{"version", version.stamp.version},
-                    {"epoch", version.slot.epoch},
-                    {"slot", version.slot.index},
-                    {"file", slot_file_name(version.slot)},
-                    {"inode", version.inode},
-                    {"bytes", version.bytes},
-                    {"digest", version.stamp.digest ? Json(to_hex(*version.stamp.digest)) : Json()}});
-  return nlohmann::ordered_json{{"format", kFormat}, {"digest_number", kDigestNumber}, {"versions", list}}.dump(1) +
-         "\n";
+    absl::StrAppend(
+        &text, text.back() == '[' ? "" : ",", "\n  {\n   \"version\": ", version.stamp.version,
+        ",\n   \"epoch\": ", version.slot.epoch, ",\n   \"slot\": ", version.slot.index, ",\n   \"file\": \"",
+        slot_file_name(version.slot), "\",\n   \"inode\": ", version.inode, ",\n   \"bytes\": ", version.bytes,
+        ",\n   \"digest\": ", version.stamp.digest ? cat("\"", to_hex(*version.stamp.digest), "\"") : "null", "\n  }");
+  return text + (versions.empty() ? "]\n}\n" : "\n ]\n}\n");
 }
 
 absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder) {
   const std::filesystem::path path = folder.path() / kManifest;
   BASCULE_ASSIGN(const UniqueFd fd, folder.file(kManifest));
   BASCULE_ASSIGN(const std::string text, read_file(fd.get(), path, kMaxBytes));
-  BASCULE_ASSIGN(const Json json, parse_json(text, path.string()));
-  if (!json.is_object() || json.value("format", Json()) != kFormat || !json.value("versions", Json()).is_array())
+  BASCULE_ASSIGN(const JsonValue json, JsonValue::parse(text, path.string()));
+  const JsonValue* const listed = json.find("versions");
+  if (!is_text(json.find("format"), kFormat) || listed == nullptr || listed->as_array() == nullptr)
     return invalid_argument(path.string(), ": expected {\"format\": \"", kFormat, "\", \"versions\": […]}");
   std::uint32_t digest_number = 1;  // written before digests had numbers
-  if (json.contains("digest_number") && !take(json, "digest_number", digest_number))
-    return invalid_argument(path.string(), ": digest_number ", json["digest_number"].dump(),
-                            " is not a number of a digest function");
+  if (json.find("digest_number") != nullptr && !take(json, "digest_number", digest_number))
+    return invalid_argument(path.string(), ": digest_number is not a number of a digest function");
   BASCULE_TRY(check_digest_number(digest_number, path.string()));
   std::vector<WholeVersion> versions;
-  for (const Json& item : json["versions"]) {
+  for (const JsonValue& item : *listed->as_array()) {
     absl::StatusOr<WholeVersion> version = version_from(item);
     if (!version.ok()) return annotate(version.status(), path.string());
     versions.push_back(*std::move(version));
@@ -103,12 +105,15 @@ absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder) {
 
 absl::StatusOr<std::vector<WholeVersion>> whole_versions(const Folder& folder) {
   auto listed = read_manifest(folder);
-  if (listed.ok() || absl::IsPermissionDenied(listed.status()) || absl::IsFailedPrecondition(listed.status()))
+  if (listed.ok() || absl::IsPermissionDenied(listed.status()) || absl::IsFailedPrecondition(listed.status()) ||
+      absl::IsResourceExhausted(listed.status()))
     return listed;
   std::vector<WholeVersion> claimed;
-  for (const SlotId slot : folder.slots()) {
+  BASCULE_ASSIGN(const std::vector<SlotId> slots, folder.slots());
+  for (const SlotId slot : slots) {
     auto version = claimed_version(folder, slot);
-    if (absl::IsFailedPrecondition(version.status())) return version.status();
+    if (absl::IsFailedPrecondition(version.status()) || absl::IsResourceExhausted(version.status()))
+      return version.status();
     if (version.ok()) claimed.push_back(*std::move(version));
   }
   sort(claimed);

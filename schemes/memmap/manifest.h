@@ -31,7 +31,8 @@ absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder);
 // The whole versions of a folder, the newest first. They come from the manifest or, if that cannot be parsed (as after
 // a loss of power), from the files' stamps. Neither proves that a version is whole: compare its digest. Returns
 // PERMISSION_DENIED if other users could have written the manifest; FAILED_PRECONDITION, naming the manifest or the
-// file, if the digests come from another function, so that they cannot be compared.
+// file, if the digests come from another function, so that they cannot be compared; RESOURCE_EXHAUSTED
+// if there is no memory or descriptor to look with: a version that is there is not taken for missing.
 absl::StatusOr<std::vector<WholeVersion>> whole_versions(const Folder& folder);
 
 }  // namespace bascule::inline v0::memmap

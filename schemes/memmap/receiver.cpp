@@ -8,10 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <bascule/kernels/digest.h>
-#include <bascule/transport/json.h>
+#include <bascule/transport/json_value.h>
 #include <bascule/transport/posix/cold_read.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/status.h>
@@ -32,16 +30,21 @@ struct Offered {
 };
 
 absl::StatusOr<std::vector<Offered>> read_offer(const ReceivedOffer& offer) {
-  BASCULE_ASSIGN(const nlohmann::json json, parse_json(offer.bytes, "memmap: the offer"));
-  if (!json.is_array() || json.size() != offer.slots.size())
-    return invalid_argument("memmap: expected an offer of ", offer.slots.size(), " files, found ", json.dump());
+  BASCULE_ASSIGN(const JsonValue json, JsonValue::parse(offer.bytes, "memmap: the offer"));
+  const JsonValue::Array* const list = json.as_array();
+  if (list == nullptr || list->size() != offer.slots.size())
+    return invalid_argument("memmap: expected an offer of ", offer.slots.size(), " files, found ",
+                            list == nullptr ? cat(json.type_name()) : cat(list->size()));
   std::vector<Offered> files;
-  for (const nlohmann::json& item : json) {
-    if (!item.is_array() || item.size() != 3 ||
-        !std::ranges::all_of(item, [](const nlohmann::json& each) { return each.is_number_unsigned(); }))
-      return invalid_argument("memmap: expected [inode, stamp, data], found ", item.dump());
-    files.push_back(
-        {.inode = item[0], .shape = {.stamp_at = item[1], .data_offset = item[2], .data_bytes = offer.slot_bytes}});
+  for (const JsonValue& item : *list) {
+    const JsonValue::Array* const numbers = item.as_array();
+    if (numbers == nullptr || numbers->size() != 3 ||
+        !std::ranges::all_of(*numbers, [](const JsonValue& each) { return each.as_unsigned() != nullptr; }))
+      return invalid_argument("memmap: expected three numbers for each file of an offer, [inode, stamp, data]");
+    files.push_back({.inode = *(*numbers)[0].as_unsigned(),
+                     .shape = {.stamp_at = *(*numbers)[1].as_unsigned(),
+                               .data_offset = *(*numbers)[2].as_unsigned(),
+                               .data_bytes = offer.slot_bytes}});
   }
   return files;
 }
@@ -128,7 +131,7 @@ absl::StatusOr<std::vector<FoundVersion>> MemmapReceiver::find_versions(Version 
       absl::StatusOr<FoundVersion> taken = take(*folder, version);
       if (taken.ok()) {
         found.push_back(*std::move(taken));
-      } else if (absl::IsPermissionDenied(taken.status())) {
+      } else if (absl::IsPermissionDenied(taken.status()) || absl::IsResourceExhausted(taken.status())) {
         denied = taken.status();
       }
     }

@@ -9,8 +9,6 @@
 #include <cstdio>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <bascule/schemes/memmap/options.h>
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/file_lock.h>
@@ -61,7 +59,8 @@ MemmapSender::MemmapSender(const Endpoint& endpoint, Folder folder, Epoch epoch,
 // Earlier versions stay until one of ours is safe. Files without a version are removed once no process reads them.
 absl::Status MemmapSender::find_what_was_left() {
   BASCULE_ASSIGN(const std::vector<WholeVersion> versions, whole_versions(folder_));
-  for (const SlotId slot : folder_.slots()) files_[slot];
+  BASCULE_ASSIGN(const std::vector<SlotId> slots, folder_.slots());
+  for (const SlotId slot : slots) files_[slot];
   for (const WholeVersion& version : versions) {
     const auto file = files_.find(version.slot);
     if (file == files_.end()) continue;
@@ -191,13 +190,14 @@ void MemmapSender::unmake_slot(SlotId slot) {
 }
 
 absl::StatusOr<Offer> MemmapSender::offer(WorkerId, ConnectionKind, std::span<const OfferedSlot> slots) {
-  nlohmann::json offered = nlohmann::json::array();
+  std::string offered;
   const std::lock_guard lock(mutex_);
   for (const OfferedSlot& slot : slots) {
     const File& file = files_.at(slot.id);
-    offered.push_back({file.inode, file.shape.stamp_at, file.shape.data_offset});
+    absl::StrAppend(&offered, offered.empty() ? "[" : ",", "[", file.inode, ",", file.shape.stamp_at, ",",
+                    file.shape.data_offset, "]");
   }
-  return Offer{.bytes = offered.dump(), .descriptors = {}};
+  return Offer{.bytes = offered + "]", .descriptors = {}};
 }
 
 absl::Status MemmapSender::publish(const Publication& publication) {
@@ -261,8 +261,15 @@ absl::Status MemmapSender::write_manifest() {
     if (file.whole)
       versions.push_back({.slot = slot, .inode = file.inode, .bytes = file.shape.data_bytes, .stamp = file.stamp});
   lock.unlock();
-  BASCULE_ASSIGN(UniqueFd manifest,
-                 replace_file(folder_.path() / kManifest, manifest_text(std::move(versions)), folder_.fd()));
+  absl::StatusOr<UniqueFd> replaced =
+      replace_file(folder_.path() / kManifest, manifest_text(std::move(versions)), folder_.fd());
+  if (!replaced.ok()) {
+    const bool full = absl::IsResourceExhausted(replaced.status());
+    return {replaced.status().code(), cat(message_of(replaced.status()), "; ", kManifest,
+                                          " stays as it was, and the versions that it lists stay valid",
+                                          full ? "; free space in that file system, or choose another folder" : "")};
+  }
+  UniqueFd manifest = *std::move(replaced);
   tell(Kind::kReplaced, kManifest);
   // The previous manifest is freed with its last descriptor: not here, where a send waits, unless the disk is slow.
   constexpr std::size_t kMostReplaced = 8;

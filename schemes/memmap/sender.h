@@ -31,6 +31,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Endpoint& endpoint, Epoch epoch,
                                                                FileObserver observer);
 
+  absl::Status check(const Layout& layout) override { return header_for(layout).status(); }
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;
   void unmake_slot(SlotId slot) override;
   absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;

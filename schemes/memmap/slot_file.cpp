@@ -108,7 +108,9 @@ absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch) {
                                                  {"format", "pt"}};
   for (const Alias& alias : layout.aliases()) {
     if (!is_alias(alias.name))
-      return invalid_argument("a tied tensor named ", alias.name, " cannot be in a slot's file; rename it");
+      return invalid_argument("tensor ", alias.name, " is tied to ", specs[alias.tensor].name,
+                              ", so a slot's file would keep it as the key ", alias.name,
+                              " of its metadata, which has another meaning there; rename it");
     metadata.emplace(alias.name, specs[alias.tensor].name);
   }
   return safetensors_prefix(specs, metadata, kPage);

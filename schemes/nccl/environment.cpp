@@ -12,12 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/escaping.h"
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
-#include <bascule/transport/wire/cbor.h>
+#include <bascule/transport/wire/scheme_message.h>
 
 namespace bascule::inline v0::nccl {
 namespace {
@@ -240,36 +238,34 @@ absl::Status check_same(const Environment& here, const Environment& there, std::
 }
 
 std::string to_bytes(const Environment& environment) {
-  std::string bytes;
-  nlohmann::json::to_cbor({{"version", environment.version}, {"settings", environment.settings}}, bytes);
-  return bytes;
+  return map_of([&](auto& archive) {
+    archive("version", environment.version);
+    archive("settings", environment.settings);
+  });
 }
 
 absl::StatusOr<Environment> parse_environment(std::string_view bytes) {
-  using Json = nlohmann::json;
   constexpr std::string_view kWhat = "nccl: an environment";
   if (bytes.size() > kMaxEnvironmentBytes)
     return invalid_argument(kWhat, " has ", bytes.size(), " bytes, expected at most ", kMaxEnvironmentBytes);
-  if (const absl::Status checked = check_cbor({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
-      !checked.ok())
-    return annotate(checked, kWhat);
-  const Json json = Json::from_cbor(bytes, true, false);
-  if (!json.is_object()) return invalid_argument(kWhat, " is not a map");
-  const auto version = json.find("version"), settings = json.find("settings");
-  if (version == json.end() || !version->is_number_unsigned() ||
-      version->get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
+  std::uint32_t version = 0;
+  Environment environment;
+  BASCULE_TRY(annotate(read_map(bytes,
+                                [&](auto& archive) {
+                                  archive("version", version);
+                                  archive("settings", environment.settings);
+                                }),
+                       kWhat));
+  if (version > static_cast<std::uint32_t>(std::numeric_limits<int>::max()))
     return invalid_argument(kWhat, " has no version");
-  if (settings == json.end() || !settings->is_object() || settings->size() > kMaxSettings)
-    return invalid_argument(kWhat, " has no settings, a map of at most ", kMaxSettings);
-  Environment environment{.version = version->get<int>(), .settings = {}};
-  for (const auto& [name, value] : settings->items()) {
-    if (name.empty() || name.size() > kMaxTextBytes || !value.is_string() ||
-        value.get_ref<const std::string&>().size() > kMaxTextBytes ||
+  environment.version = static_cast<int>(version);
+  if (environment.settings.size() > kMaxSettings)
+    return invalid_argument(kWhat, " has ", environment.settings.size(), " settings, expected at most ", kMaxSettings);
+  for (const auto& [name, value] : environment.settings)
+    if (name.empty() || name.size() > kMaxTextBytes || value.size() > kMaxTextBytes ||
         !std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; }))
       return invalid_argument(kWhat, " has an invalid setting: expected a name and a value of at most ", kMaxTextBytes,
                               " bytes");
-    environment.settings.emplace(name, value.get<std::string>());
-  }
   return environment;
 }
 

@@ -2,73 +2,59 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
-#include <vector>
 
 #include <bascule/transport/status.h>
-#include <bascule/transport/wire/cbor.h>
+#include <bascule/transport/wire/scheme_message.h>
 
 namespace bascule::inline v0::nccl {
 namespace {
-
-using Json = nlohmann::json;
 
 // In the order of GroupMessage::Kind.
 constexpr std::array<std::string_view, 13> kNames = {"ask",   "ready", "make", "made", "warm",    "warmed", "deliver",
                                                      "again", "got",   "over", "drop", "dropped", "failed"};
 
 constexpr std::size_t kMostBytes = 16u << 10;  // of one message
+constexpr std::uint32_t kMostRanks = 1u << 20;
 
-absl::Status not_a_message() { return invalid_argument("nccl: this is not a message from the other end of nccl"); }
+// The fields whose types a message cannot have.
+struct Plain {
+  std::string kind, id;
+  std::uint32_t rank = 0, ranks = 0;
+};
+
+void fields(auto& archive, auto& plain, auto& message) {
+  archive("kind", plain.kind);
+  archive("group", message.group);
+  archive("rank", plain.rank);
+  archive("ranks", plain.ranks);
+  archive.bytes("id", plain.id);
+  archive("number", message.number);
+  archive("from", message.from);
+  archive.text("why", message.why);
+}
 
 }  // namespace
 
 std::string to_bytes(const GroupMessage& message) {
-  const auto* const id = reinterpret_cast<const std::uint8_t*>(message.id.bytes.data());
-  const Json map = {{"kind", kNames[static_cast<std::size_t>(message.kind)]},
-                    {"group", message.group},
-                    {"rank", message.rank},
-                    {"ranks", message.ranks},
-                    {"id", Json::binary(std::vector<std::uint8_t>(id, id + message.id.bytes.size()))},
-                    {"number", message.number},
-                    {"from", message.from},
-                    {"why", message.why.substr(0, kMostBytes / 2)}};
-  std::string bytes;
-  Json::to_cbor(map, bytes);
-  return bytes;
+  const Plain plain{.kind = std::string(kNames[static_cast<std::size_t>(message.kind)]),
+                    .id = {message.id.bytes.begin(), message.id.bytes.end()},
+                    .rank = static_cast<std::uint32_t>(message.rank),
+                    .ranks = static_cast<std::uint32_t>(message.ranks)};
+  return map_of([&](auto& archive) { fields(archive, plain, message); });
 }
 
 absl::StatusOr<GroupMessage> parse_message(std::string_view bytes) {
-  if (bytes.size() > kMostBytes) return not_a_message();
-  // from_cbor() throws, even with exceptions off, if a length is larger than memory.
-  if (!check_cbor({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}).ok()) return not_a_message();
-  const Json map = Json::from_cbor(bytes, /*strict=*/true, /*allow_exceptions=*/false);
-  if (!map.is_object()) return not_a_message();
-  const auto number = [&](const char* key, std::uint64_t most) -> std::optional<std::uint64_t> {
-    const auto found = map.find(key);
-    if (found == map.end() || !found->is_number_unsigned()) return std::nullopt;
-    const auto value = found->get<std::uint64_t>();
-    return value <= most ? std::optional(value) : std::nullopt;
-  };
-  const auto name = map.find("kind"), id = map.find("id"), why = map.find("why");
-  const auto group = number("group", ~0ULL), delivery = number("number", ~0ULL), from = number("from", ~0ULL);
-  const auto rank = number("rank", 1u << 20), ranks = number("ranks", 1u << 20);
   GroupMessage message;
-  if (name == map.end() || !name->is_string() || id == map.end() || !id->is_binary() ||
-      id->get_binary().size() != message.id.bytes.size() || why == map.end() || !why->is_string() || !group ||
-      !delivery || !from || !rank || !ranks)
-    return not_a_message();
-  const auto known = std::ranges::find(kNames, std::string_view(name->get_ref<const std::string&>()));
-  if (known == kNames.end()) return not_a_message();
-  message.kind = static_cast<GroupMessage::Kind>(known - kNames.begin());
-  message.group = *group;
-  message.rank = static_cast<int>(*rank);
-  message.ranks = static_cast<int>(*ranks);
-  std::ranges::transform(id->get_binary(), message.id.bytes.begin(),
-                         [](std::uint8_t byte) { return static_cast<char>(byte); });
-  message.number = *delivery;
-  message.from = *from;
-  message.why = why->get<std::string>();
+  Plain plain;
+  const auto known = [&] { return std::ranges::find(kNames, plain.kind); };
+  if (bytes.size() > kMostBytes || !read_map(bytes, [&](auto& archive) { fields(archive, plain, message); }).ok() ||
+      known() == kNames.end() || plain.id.size() != message.id.bytes.size() || plain.rank > kMostRanks ||
+      plain.ranks > kMostRanks)
+    return invalid_argument("nccl: this is not a message from the other end of nccl");
+  message.kind = static_cast<GroupMessage::Kind>(known() - kNames.begin());
+  message.rank = static_cast<int>(plain.rank);
+  message.ranks = static_cast<int>(plain.ranks);
+  std::ranges::copy(plain.id, message.id.bytes.begin());
   return message;
 }
 

@@ -100,6 +100,7 @@ struct KeepAwake {  // keeps the thread awake while bytes move, because a sleepi
 struct Log {
   std::string line;
   bool is_warning = false;  // something went wrong
+  bool by_peer = false;     // a peer can cause it again and again: the log has a limit for it (LogLimit)
 };
 
 }  // namespace action

@@ -19,19 +19,10 @@ bool is_final(const absl::Status& why) {
 
 }  // namespace
 
-// Logs at most one line per second, so that a peer that keeps connecting fills no disk.
 void Admissions::note(event::ConnectionRefused& refused, FleetTurn& turn) {
-  if (turn.now < refusal_due_) {
-    last_refusal_ = std::move(refused.why);
-    ++refusals_unsaid_;
-    return;
-  }
-  const std::string more =
-      refusals_unsaid_ == 0 ? "" : cat("; and ", refusals_unsaid_, " more since the last such line");
-  turn.warn(cat("refused ", refused.why, more));
-  last_refusal_ = std::move(refused.why);
-  refusal_due_ = turn.now + std::chrono::seconds(1);
-  refusals_unsaid_ = 0;
+  std::string why = printable(refused.why);
+  turn.warn(cat("refused ", why));
+  last_refusal_ = std::move(why);
 }
 
 void Admissions::note(event::Greeted& greeted, FleetTurn& turn) {
@@ -163,7 +154,8 @@ void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   books_.slots.keep_only(member->holder(), member->hello.held);  // leases that it still claims continue
   for (const std::vector<std::string>& request : std::exchange(member->hello.fused, {}))
     if (books_.layout->join(request).ok() && !books_.layout->joined_at(request))
-      books_.warn(cat("worker ", member->name(), " requested ", shortened(absl::StrJoin(request, ", "), kShownNames),
+      books_.warn(cat("worker ", member->name(), " requested ",
+                      printable(shortened(absl::StrJoin(request, ", "), kShownNames)),
                       " side by side after the layout was fixed, or against an earlier request: it copies them"));
   turn.log(
       cat("worker ", member->name(), " joined (pid ", member->hello.pid, ", serving version ", member->serving, ")"));
@@ -198,13 +190,13 @@ void Admissions::hear(Member& member, const Message& message, FleetTurn& turn) {
 }
 
 void Admissions::turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn) {
-  last_refusal_ = std::string(message_of(why));
+  refused(message_of(why));
   turn.warn(cat("gave up a connection: ", message_of(why)));
   turn.act(action::Close{.id = id, .why = why, .final = is_final(why)});
 }
 
 void Admissions::refuse(Member& member, const absl::Status& why) {
-  last_refusal_ = std::string(message_of(why));
+  refused(message_of(why));
   departures_.refuse(member, why, is_final(why));
 }
 

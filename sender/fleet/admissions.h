@@ -1,14 +1,15 @@
 // Admissions: turns connections into members; handles greetings, refusals and welcomes.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include <bascule/sender/fleet/books.h>
 #include <bascule/sender/fleet/catch_ups.h>
 #include <bascule/sender/fleet/departures.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 
@@ -31,7 +32,7 @@ class Admissions {
 
   // Why the last worker was refused, for error texts; empty if none was.
   const std::string& last_refusal() const { return last_refusal_; }
-  void refused(std::string why) { last_refusal_ = std::move(why); }
+  void refused(std::string_view why) { last_refusal_ = printable(why); }  // `why` may have names that a peer chose
 
  private:
   absl::Status check_compatibility_key(const Hello& hello) const;
@@ -53,8 +54,6 @@ class Admissions {
   };
   std::optional<Compared> compared_;  // the last comparison
   std::string last_refusal_;
-  Clock::time_point refusal_due_;      // when a refused connection is logged again
-  std::uint64_t refusals_unsaid_ = 0;  // refusals since the last logged one
 };
 
 }  // namespace bascule::inline v0

@@ -27,11 +27,13 @@ class Attendance {
   void reported(const SendReport& report, const Roster& roster) noexcept;
 
  private:
-  void add_left(SendReport& report) const;
-  void add_absent(SendReport& report, const std::vector<std::string>& names, const Roster& roster) const;
+  struct Left {
+    absl::Status why;
+    bool stays = false;  // in reported()
+  };
 
   ExpectedWorkers expected_;
-  std::map<std::string, absl::Status> left_;  // by name, since the last report
+  std::map<std::string, Left> left_;  // by name, since the last report
 };
 
 }  // namespace bascule::inline v0

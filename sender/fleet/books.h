@@ -37,8 +37,10 @@ struct FleetTurn : Turn<Action> {
   bool writer_waits = false;    // a slot may have become free, or a reader may have yielded
   bool newcomers_wait = false;  // for a layout or slots, which have come
 
-  void log(std::string line) { act(action::Log{.line = std::move(line)}); }
-  void warn(std::string line) { act(action::Log{.line = std::move(line), .is_warning = true}); }
+  // A line about a peer, which can cause it again and again; and a line about this sender itself.
+  void log(std::string line) { act(action::Log{.line = std::move(line), .by_peer = true}); }
+  void warn(std::string line) { act(action::Log{.line = std::move(line), .is_warning = true, .by_peer = true}); }
+  void warn_of_sender(std::string line) { act(action::Log{.line = std::move(line), .is_warning = true}); }
 };
 
 struct Books {

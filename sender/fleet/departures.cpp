@@ -18,7 +18,11 @@ void Departures::note(event::GivenUp& given_up, FleetTurn& turn) {
 // If its connection has not hung up yet, the member leaves first: a version that begins in between would lease it a
 // slot that is never released.
 void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
-  if (const Member* member = books_.roster.welcomed(gone.holder)) evict(member->id, unavailable("its process is gone"));
+  if (const Member* member = books_.roster.welcomed(gone.holder))
+    evict(member->id, gone.ended
+                          ? unavailable("its process is gone")
+                          : unavailable("its lease pipe was closed, so its leases end: its process is ending, or "
+                                        "it closed descriptors that it had not opened, which it must not"));
   let_leave(turn);
   books_.slots.end_leases(gone.holder);
   books_.roster.forget(gone.holder);

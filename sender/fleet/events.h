@@ -52,6 +52,7 @@ struct GivenUp {  // the scheme gave the worker up
 };
 struct HolderGone {  // the last lease pipe of an instance hung up
   Holder holder = 0;
+  bool ended = true;  // its process has surely ended
 };
 struct LeftRunning {  // the process of an instance has ended, but others still have an end of its lease pipes
   Holder holder = 0;

@@ -40,7 +40,8 @@ std::vector<Action> Fleet::on(Event event, Clock::time_point now) noexcept {
 
 void Fleet::report(const absl::Status& done) noexcept {
   if (done.ok()) return;
-  static_cast<void>(caught([&] { turn_.warn(cat("a defect in the fleet, please report it: ", message_of(done))); }));
+  static_cast<void>(
+      caught([&] { turn_.warn_of_sender(cat("a defect in the fleet, please report it: ", message_of(done))); }));
 }
 
 // A worker's event needs no second attempt: the worker is evicted, which also frees memory.
@@ -112,7 +113,7 @@ std::vector<std::vector<std::string>> Fleet::fused_requests() const {
 }
 
 void Fleet::note(event::EndpointMissing& missing, FleetTurn& turn) {
-  turn.warn(missing.what);
+  turn.warn_of_sender(missing.what);
   missing_ = std::move(missing.what);
 }
 

@@ -201,7 +201,7 @@ SendReport Progress::report_of(const InFlightVersion& sent) const {
 void Progress::finish_abort(const InFlightVersion& sent, FleetTurn& turn) {
   if (sent.written || sent.moving) return;
   FleetTurn last;
-  last.warn(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
+  last.warn_of_sender(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
   const SlotId slot = sent.publication().slot;
   const bool torn = sent.torn;
   end(sent, sent.round.why_aborted(), std::move(last), turn);

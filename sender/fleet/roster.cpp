@@ -214,9 +214,13 @@ std::vector<WorkerId> Roster::still_addressed(const std::vector<std::string>& na
   if (names.empty()) return *addressed({});
   std::vector<WorkerId> ids;
   std::set<WorkerId> meant;
-  for (const std::string& name : names)
-    for (const WorkerId id : addressed({name}).value_or(std::vector<WorkerId>()))
-      if (meant.insert(id).second) ids.push_back(id);
+  const auto mean = [&](WorkerId id) {
+    if (find(id)->welcomed() && meant.insert(id).second) ids.push_back(id);
+  };
+  for (const std::string& name : names) {
+    if (const Member* const worker = named(name); worker != nullptr && worker->group().empty()) mean(worker->id);
+    if (const auto group = groups_.find(name); group != groups_.end()) std::ranges::for_each(group->second, mean);
+  }
   return ids;
 }
 

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/fleet/events.h>
-#include <bascule/sender/fleet/recent.h>
+#include <bascule/transport/recent.h>
 
 namespace bascule::inline v0 {
 

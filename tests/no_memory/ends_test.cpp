@@ -31,7 +31,7 @@ struct Arm {
 
 class EndsWithoutMemory : public testing::Test {
  protected:
-  EndsWithoutMemory() {
+  explicit EndsWithoutMemory(const char* scheme = "shm") : scheme_(scheme) {
     spare_thread();
     auto made = Sender::listen(
         {.endpoint = endpoint(), .threads = 1, .expect_workers = {.count = 3}, .trace = [this](std::string_view line) {
@@ -51,7 +51,7 @@ class EndsWithoutMemory : public testing::Test {
     engine_.join();
   }
 
-  std::string endpoint() const { return cat("shm://", folder_.path().string(), "?suspect_after=20s"); }
+  std::string endpoint() const { return cat(scheme_, "://", folder_.path().string(), "?suspect_after=20s"); }
   void connect(std::size_t i) {
     const std::string name(1, static_cast<char>('a' + i));
     auto made = Receiver::connect(
@@ -128,6 +128,7 @@ class EndsWithoutMemory : public testing::Test {
     EXPECT_GT(n, 1U);
   }
 
+  const std::string scheme_;
   const TempFolder folder_;
   TestModel model_{ModelSize::kTiny};
   std::uint64_t generation_ = 1;
@@ -151,6 +152,52 @@ INSTANTIATE_TEST_SUITE_P(OfTheWorker, AtEachMessage,
                          testing::Values("b from sender: prepare", "b from sender: sealed", "b from sender: decided",
                                          "b to sender: ready", "b to sender: prepared", "b to sender: ack",
                                          "b to sender: released"));
+
+// Another worker of the same name is refused, and comes again: also if it has no memory when it hears that.
+TEST_F(EndsWithoutMemory, ARefusedWorkerGreetsAgain) {
+  std::atomic<int> greetings = 0;
+  std::size_t n = 1;
+  for (std::size_t before = 0; failures() > before || n == 1; ++n) {
+    SCOPED_TRACE(cat("allocation ", n));
+    before = failures();
+    arm("twin from sender: refused", n);
+    greetings = 0;
+    auto twin = Receiver::connect(
+        {.endpoint = endpoint(), .worker = "a", .threads = 1, .trace = [&](std::string_view line) {
+           trace(cat("twin ", line));
+           if (line == "to sender: hello") ++greetings;
+         }});
+    ASSERT_THAT(twin, IsOk());
+    twin->join();
+    const Deadline deadline(patience());
+    while (greetings < 3 && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_GE(greetings, 3);
+    arm("", 0);
+  }
+  EXPECT_GT(n, 5U);
+}
+
+class OverScheme : public EndsWithoutMemory, public testing::WithParamInterface<const char*> {
+ protected:
+  OverScheme() : EndsWithoutMemory(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(EndsWithoutMemory, OverScheme, testing::Values("shm", "memmap"));
+
+// A worker joins and takes a version, while any allocation of any thread fails: greeting, welcome, mapping, catch-up.
+TEST_P(OverScheme, AWorkerJoinsAndServesAnyway) {
+  constexpr std::size_t kStride = 3 * kSlowdown * kSlowdown;
+  send();
+  std::size_t n = 1;
+  for (;; n += kStride) {
+    SCOPED_TRACE(cat("allocation ", n));
+    fail_anywhere_at(n);
+    connect(2);
+    ASSERT_THAT(sender_->wait_for_workers(3, patience()), IsOk());
+    send();
+    if (!stop_failing_anywhere() || HasFatalFailure()) break;
+  }
+  EXPECT_GT(n, 100U);
+}
 
 }  // namespace
 }  // namespace bascule::test

@@ -117,6 +117,31 @@ TEST_F(SessionTest, LeavesASenderOfAnotherDigestAndSaysSo) {
   EXPECT_THAT(receiver_->wait_ready(patience()).message(), testing::HasSubstr(says));
 }
 
+TEST_F(SessionTest, TellsASenderThatBreaksTheProtocolWhatWasWrong) {
+  join();
+  sender_.greeted();
+  sender_.say(Hello{});  // which needs a name
+  EXPECT_THAT(sender_.expect<Bye>().why, testing::HasSubstr("the peer broke the protocol: hello, key \"worker\""));
+  EXPECT_EQ(sender_.greeted().worker, "a");
+}
+
+// Hundreds of workers with another model must not keep a sender busy.
+TEST_F(SessionTest, AfterAFinalRefusalItPausesLongerEachTimeUntilAnotherSenderComes) {
+  join();
+  Clock::time_point before{};
+  for (int i = 0; i < 3; ++i) {
+    sender_.greeted();
+    const Clock::time_point now = Clock::now();
+    EXPECT_GE(now - before, std::chrono::milliseconds(i * 450));
+    before = now;
+    sender_.say(Refused{.why = "another model", .final = true});
+  }
+  EXPECT_THAT(receiver_->wait_ready(patience()).message(), testing::HasSubstr("another model"));
+  std::filesystem::remove(folder_.path() / "control.sock");
+  test::WireSender next(folder_.path());
+  EXPECT_EQ(next.greeted().worker, "a");
+}
+
 // It releases a slot after the welcome, before any prepare, and must not unmap it: the sender still uses it.
 TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
   join();

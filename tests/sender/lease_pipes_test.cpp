@@ -51,8 +51,27 @@ class LeasePipesTest : public testing::Test {
 
   boost::asio::io_context io_;
   std::vector<Holder> gone_;
-  LeasePipes pipes_{io_, [this](Holder holder) { gone_.push_back(holder); }};
+  std::vector<bool> ended_;  // of each in gone_
+  LeasePipes pipes_{io_, [this](Holder holder, bool ended) {
+                      gone_.push_back(holder);
+                      ended_.push_back(ended);
+                    }};
 };
+
+TEST_F(LeasePipesTest, SayWhetherTheHolderHasEnded) {
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  UniqueFd of_ended = open(11, ended), of_living = open(12);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(ended), &info, WEXITED | WNOWAIT), 0);
+  of_ended.reset();
+  run_until_gone(1);
+  of_living.reset();
+  run_until_gone(2);
+  EXPECT_THAT(gone_, ElementsAre(11, 12));
+  EXPECT_THAT(ended_, ElementsAre(true, false));
+  ::waitpid(ended, nullptr, 0);
+}
 
 TEST_F(LeasePipesTest, SayWhoHungUp) {
   UniqueFd first = open(11);

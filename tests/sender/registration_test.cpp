@@ -137,6 +137,13 @@ TEST_F(RegistrationTest, CastsFloatingPointTensorsToTheWiresType) {
   EXPECT_EQ(made->layout().find("i64")->spec.dtype, DType::kI64);
 }
 
+TEST_F(RegistrationTest, RefusesByNameAShapeWhoseStridesWouldOverflow) {
+  tensors_.push_back({{"w", DType::kF32, {0, 1LL << 62, 1LL << 62}}, nullptr});
+  EXPECT_THAT(make(), refused("tensor w F32 [0, 4611686018427387904, 4611686018427387904] has no elements, but"));
+  tensors_.back() = {{"w", DType::kF32, {1LL << 62, 1LL << 62}}, nullptr};  // its bytes are 0 in 64 bits
+  EXPECT_THAT(make(), refused("is larger than 2^62 bytes"));
+}
+
 TEST_F(RegistrationTest, RefusesWhatCannotBeSent) {
   EXPECT_THAT(Registration::make(nullptr, std::nullopt), refused("no tensors were given"));
   const auto one = [&](Tensor tensor) {

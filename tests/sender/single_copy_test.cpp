@@ -89,6 +89,25 @@ TEST_F(WiredSingleCopy, IsAskedOfAReaderThatCameBackBeforeItIsWritten) {
   EXPECT_THAT(published.get(), IsOk());
 }
 
+// Each rank at its greeting, for good: nothing that may change would let it in.
+TEST_F(WiredSingleCopy, RefusesAGroupThatReadsInPlaceForGood) {
+  listen("slots=1");
+  for (const bool published : {false, true}) {
+    ASSERT_THAT(published ? publish() : absl::OkStatus(), IsOk());
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      const auto worker = connect();
+      Hello hello = WireWorker::hello(cat("tp-", rank), 10 + rank);
+      hello.group = "tp";
+      hello.rank = rank;
+      hello.ranks = 2;
+      worker->say(hello);
+      const Refused refused = worker->expect<Refused>();
+      EXPECT_TRUE(refused.final);
+      EXPECT_THAT(refused.why, testing::HasSubstr("use slots=2, or copy"));
+    }
+  }
+}
+
 // Its group is departing with it, and is no longer asked.
 TEST_F(WiredSingleCopy, IsLentThoughARankThatSteppedAsideDies) {
   listen("slots=1");

@@ -24,6 +24,7 @@ class WireEnd {
 
   void hang_up() { channel_.reset(); }  // descriptors that it received stay open
 
+  void close_descriptors() { held_.clear(); }
   bool hung_up() const { return closed_; }  // true once next() has seen the connection end
 
   // Returns the next message; a Bye if none comes within patience(), or if the connection has ended.

@@ -111,5 +111,14 @@ TEST(LayoutFuse, KeepsTheRulesOfALayout) {
   }
 }
 
+// Tensors without elements may have any length that fits; what they would become does not.
+TEST(LayoutFuse, OfTensorsThatTogetherAreTooLongIsRefused) {
+  constexpr std::int64_t kLong = std::int64_t{1} << 62;
+  const auto layout = Layout::arrange({{"a", DType::kU8, {kLong, 0}}, {"b", DType::kU8, {kLong, 0}}}, {});
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_THAT(layout->join(std::vector<std::string>{"a", "b"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("longer than 2^63")));
+}
+
 }  // namespace
 }  // namespace bascule

@@ -109,6 +109,8 @@ TEST(Layout, RefusesToArrange) {
   EXPECT_THAT(Layout::arrange({{"w", DType::kF32, {kHuge}}}, {}), IsOk());
   refused({{"w", DType::kF32, {kHuge + 1}}}, "tensor w F32 [1152921504606846977] is larger than 2^62 bytes");
   refused({{"w", DType::kU8, {kHuge, kHuge}}}, "larger than 2^62 bytes");
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{0, kHuge, kHuge}, {kHuge, kHuge, 0}})
+    refused({{"w", DType::kU8, shape}}, "has no elements, but its dimensions other than 0 multiply to more than 2^62");
   refused({{"w", DType::kF32, {kHuge}}, {"v", DType::kU8, {1}}}, "the model is larger than 2^62 bytes");
 }
 

@@ -92,7 +92,7 @@ TEST(SafetensorsHeader, RefusesTensorsThatAreNone) {
                  "'shape' must be a list of sizes");
   expect_refused(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), "needs 8 bytes, its data_offsets span 4");
   // 2^62 elements of 4 bytes are 0 bytes in 64 bits.
-  expect_refused(one(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]})", 0), "more than 2^64");
+  expect_refused(one(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]})", 0), "larger than 2^62");
   expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), "bytes 4 to 0");
   expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), "'data_offsets' must be");
   expect_refused(file_of(R"({"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", 1), "must not be empty");

@@ -23,6 +23,7 @@ TEST(Targets, AreCheckedBeforeASenderIsThere) {
   refused({{.shape = {1}, .data = data}}, "empty name");
   refused({{.name = "\xFF", .shape = {1}, .data = data}}, "not UTF-8");
   refused({{.name = "w", .shape = {-1}, .data = data}}, "target w F32 [-1] has a negative dimension");
+  refused({{.name = "w", .shape = {0, 1LL << 62, 1LL << 62}}}, "target w F32 [0, 46");
   refused({{.name = "w", .shape = {1}}}, "target w F32 [1] has no data");
   refused({{.name = "w", .shape = {1}, .data = data}, {.name = "w", .shape = {1}, .data = data + 4}},
           "target w stands twice");

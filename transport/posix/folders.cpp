@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -98,13 +99,13 @@ absl::StatusOr<UniqueFd> reach_folder(const fs::path& folder, MissingFolders mis
   return Walk(folder, missing).to_the_end();
 }
 
-std::vector<std::string> names_in(int folder_fd, std::size_t most) {
+absl::StatusOr<std::vector<std::string>> names_in(int folder_fd, std::size_t most) {
   std::vector<std::string> names;
   UniqueFd readable(::openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!readable) return names;
+  if (!readable) return errno_status(errno, cat("list ", path_of_file(folder_fd)));
   const auto close = [](DIR* listing) { ::closedir(listing); };
   const std::unique_ptr<DIR, decltype(close)> listing(::fdopendir(readable.get()), close);
-  if (!listing) return names;
+  if (!listing) return errno_status(errno, cat("list ", path_of_file(folder_fd)));
   (void)readable.release();  // the listing owns it now
   while (const dirent* const entry = names.size() < most ? ::readdir(listing.get()) : nullptr) {
     const std::string_view name = entry->d_name;

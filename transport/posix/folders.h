@@ -23,7 +23,8 @@ enum class MissingFolders {
 // on the way.
 absl::StatusOr<UniqueFd> reach_folder(const std::filesystem::path& folder, MissingFolders missing);
 
-// Returns the names in an open folder, in no order; at most `most`. Empty if it cannot be read.
-std::vector<std::string> names_in(int folder_fd, std::size_t most = std::numeric_limits<std::size_t>::max());
+// Returns the names in an open folder, in no order; at most `most`.
+absl::StatusOr<std::vector<std::string>> names_in(int folder_fd,
+                                                  std::size_t most = std::numeric_limits<std::size_t>::max());
 
 }  // namespace bascule::inline v0

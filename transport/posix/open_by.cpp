@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -62,24 +63,30 @@ std::multimap<std::string_view, std::size_t> by_link(std::span<const OpenFile> f
 }
 
 struct ProcessState {
-  char letter = 0;  // 0: there is no such process
+  bool there = false;
+  char letter = 0;
+  int threads = 0;
   std::uint64_t started = 0;
+
+  // Its first thread may have ended (a zombie) while others run.
+  bool has_ended() const { return !there || letter == 'X' || (letter == 'Z' && threads <= 1); }
 };
 
-// From /proc/<pid>/stat: "pid (name) letter …", with the start in the 22nd field. A name may hold spaces and brackets.
-ProcessState state_of(pid_t pid) {
-  constexpr int kFieldsToStart = 19;  // from the letter's, the third
-  std::ifstream file(fs::path("/proc") / std::to_string(pid) / "stat");
-  std::string line;
-  std::getline(file, line);
-  const std::size_t named = line.rfind(')');
-  if (named == std::string::npos) return {};
-  std::istringstream rest(line.substr(named + 1));
-  ProcessState state;
+// From /proc/<pid>/stat: "pid (name) letter …", with the number of threads in the 20th field and the start in the 22nd.
+// A name may hold spaces and brackets. Returns nullopt if that cannot be read, as without a free descriptor.
+std::optional<ProcessState> state_of(pid_t pid) {
+  constexpr int kFieldsToThreads = 17;  // from the letter's, the third
+  constexpr std::uint64_t kMostBytes = 4096;
+  const absl::StatusOr<std::string> line = read_file(fs::path("/proc") / std::to_string(pid) / "stat", kMostBytes);
+  if (absl::IsNotFound(line.status()) && fs::exists("/proc/self/stat")) return ProcessState();
+  const std::size_t named = line.ok() ? line->rfind(')') : std::string::npos;
+  if (named == std::string::npos) return std::nullopt;
+  std::istringstream rest(line->substr(named + 1));
+  ProcessState state{.there = true};
   rest >> state.letter;
   std::string skipped;
-  for (int i = 1; i < kFieldsToStart; ++i) rest >> skipped;
-  rest >> state.started;
+  for (int i = 1; i < kFieldsToThreads; ++i) rest >> skipped;
+  rest >> state.threads >> skipped >> state.started;
   return state;
 }
 
@@ -128,12 +135,15 @@ std::string names_of(const std::vector<Process>& processes) {
   return processes.size() > kShown ? cat(names, " and ", processes.size() - kShown, " more") : names;
 }
 
-ProcessMark mark_of(pid_t pid) { return {.pid = pid, .started = pid > 0 ? state_of(pid).started : 0}; }
+ProcessMark mark_of(pid_t pid) {
+  const std::optional<ProcessState> state = pid > 0 ? state_of(pid) : std::nullopt;
+  return {.pid = pid, .started = state ? state->started : 0};
+}
 
 bool has_ended(const ProcessMark& process) {
   if (process.started == 0) return false;  // /proc did not show it even then
-  const ProcessState now = state_of(process.pid);
-  return now.letter == 0 || now.letter == 'Z' || now.letter == 'X' || now.started != process.started;
+  const std::optional<ProcessState> now = state_of(process.pid);
+  return now && (now->has_ended() || now->started != process.started);
 }
 
 }  // namespace bascule::inline v0

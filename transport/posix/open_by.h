@@ -41,7 +41,7 @@ struct ProcessMark {
   std::uint64_t started = 0;
 };
 ProcessMark mark_of(pid_t pid);
-bool has_ended(const ProcessMark& process);  // false if that is not known; true for a zombie
+bool has_ended(const ProcessMark& process);  // false if that is not known; true for a zombie without living threads
 
 // Whether the process has the file open; for this process: also under another descriptor than `except`.
 bool has_open(pid_t pid, const OpenFile& file, int except = -1);

@@ -27,7 +27,8 @@ struct Entries {
 Entries look_into(int folder_fd) {
   constexpr std::size_t kMostEntries = 1000;
   Entries found;
-  for (const std::string& name : names_in(folder_fd, kMostEntries)) {
+  const absl::StatusOr<std::vector<std::string>> names = names_in(folder_fd, kMostEntries);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {  // if it cannot be read: as if empty
     struct stat entry {};
     if (::fstatat(folder_fd, name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) == 0 && entry.st_uid != ::geteuid())
       found.of_others = true;

@@ -90,9 +90,18 @@ void Channel::shut() noexcept {
   descriptors_.clear();
 }
 
+void Channel::stop_reading(absl::Status why) noexcept {
+  if (!reads()) return;
+  broken_ = true;
+  descriptors_.clear();
+  why_ = std::move(why);
+  post_closed();
+}
+
 void Channel::fail(absl::Status why) noexcept {
   if (!open()) return;
   shut();
+  if (broken_) return;  // why_ is about to be reported
   why_ = std::move(why);
   post_closed();
 }
@@ -103,6 +112,7 @@ void Channel::post_closed() noexcept {
     if (!self || !self->handlers_) return;
     const std::shared_ptr<Handlers> handlers = std::exchange(self->handlers_, nullptr);
     handlers->on_closed(self->why_);
+    self->shut();
   });
 }
 
@@ -129,12 +139,12 @@ void Channel::read_soon() {
 // Waits for the socket only when nothing is left to read: it does not signal bytes that a TLS session holds.
 void Channel::read_on() {
   const bool all = read_frames(kReadsPerWake);
-  if (open() && !decoding_) all ? wait_readable() : read_soon();
+  if (reads() && !decoding_) all ? wait_readable() : read_soon();
 }
 
 bool Channel::read_frames(int most_reads) {
   while (most_reads-- > 0)
-    if (!open() || decoding_ || !read_some()) return true;
+    if (!reads() || decoding_ || !read_some()) return true;
   return false;
 }
 
@@ -154,15 +164,16 @@ bool Channel::read_some() {
   if (tls_ && read.error == kTlsFailed) {
     fail(tls_->failure());
   } else if (read.error != 0 && !is_hang_up(read.error)) {
-    fail(unavailable("reading from the peer: ", std::strerror(read.error)));
+    fail(unavailable("reading from the peer: ", errno_text(read.error)));
   } else if (read.descriptors_lost) {
-    fail(invalid_argument("a message came with more than ", kMaxDescriptors,
-                          " descriptors, or with more than this process may still open (ulimit -n)"));
+    stop_reading(descriptors.size() < kMaxDescriptors
+                     ? errno_status(EMFILE, "take the descriptors that a message came with")
+                     : invalid_argument("a message came with more than ", kMaxDescriptors, " descriptors"));
   } else if (read.bytes == 0) {
     fail(got_ == 0 ? unavailable("the peer hung up")
                    : unavailable("the peer hung up in the middle of a message, after ", got_, " bytes of it"));
   } else if (!descriptors.empty() && got_ > 0) {
-    fail(invalid_argument("descriptors came in the middle of a message; they must come with its first byte"));
+    stop_reading(invalid_argument("descriptors came in the middle of a message; they must come with its first byte"));
   } else {
     last_heard_ = Clock::now();
     if (!descriptors.empty()) descriptors_ = std::move(descriptors);
@@ -170,7 +181,7 @@ bool Channel::read_some() {
     if (got_ == header_.size()) finish_header();
     if (got_ > header_.size() && got_ == header_.size() + length_) finish_frame();
   }
-  return open();
+  return reads();
 }
 
 // Where the next bytes of the frame go: never beyond its header or its body, so that descriptors that come along belong
@@ -187,8 +198,8 @@ void Channel::finish_header() {
   length_ = 0;
   for (std::size_t i = header_.size(); i-- > 0;) length_ = length_ << 8 | header_[i];
   if (length_ == 0 || length_ > kMaxFrameBytes)
-    fail(invalid_argument("the peer broke the protocol: expected a message of 1 to ", kMaxFrameBytes,
-                          " bytes, found one of ", length_));
+    stop_reading(invalid_argument("the peer broke the protocol: expected a message of 1 to ", kMaxFrameBytes,
+                                  " bytes, found one of ", length_));
 }
 
 void Channel::finish_frame() {
@@ -214,14 +225,15 @@ void Channel::decoded(absl::StatusOr<Message> message) {
   decoding_ = false;
   last_heard_ = Clock::now();
   deliver(std::move(message));
-  if (!open()) return;
+  if (!reads()) return;
   peer_gone_ ? peer_gone(why_gone_) : read_soon();
 }
 
 void Channel::deliver(absl::StatusOr<Message> message) {
   std::vector<UniqueFd> descriptors = std::exchange(descriptors_, {});
   got_ = 0;
-  if (!message.ok()) return fail(annotate(message.status(), "the peer broke the protocol"));
+  if (absl::IsResourceExhausted(message.status())) return fail(message.status());
+  if (!message.ok()) return stop_reading(annotate(message.status(), "the peer broke the protocol"));
   const std::shared_ptr<Handlers> handlers = handlers_;  // the call may close the channel
   handlers->on_message(*std::move(message), std::move(descriptors));
 }
@@ -332,7 +344,7 @@ void Channel::peer_gone(int error) {
       self->read_frames(kReadsPerWake * 16);
       if (self->decoding_) return;  // this comes again
       self->fail(is_hang_up(error) ? unavailable("the peer hung up")
-                                   : unavailable("writing to the peer: ", std::strerror(error)));
+                                   : unavailable("writing to the peer: ", errno_text(error)));
     });
   });
 }

@@ -49,10 +49,13 @@ class Channel : public std::enable_shared_from_this<Channel> {
   ~Channel() { shut(); }
 
   // Begins to read. `on_closed` is called once, when the peer has hung up (UNAVAILABLE), broken the protocol
-  // (INVALID_ARGUMENT) or stopped reading (RESOURCE_EXHAUSTED), and if there is no memory for a message or `on_message`
-  // throws (RESOURCE_EXHAUSTED, INTERNAL), but never after close(). Messages that the peer sent
-  // before it hung up are delivered first, even if a send() finds the peer gone. Both handlers are dropped before
-  // `on_closed` runs, or by close(). Another start() replaces the handlers, starting with the next message.
+  // (INVALID_ARGUMENT) or stopped reading (RESOURCE_EXHAUSTED), and if there is no memory or descriptor for a message
+  // or `on_message` throws (RESOURCE_EXHAUSTED, INTERNAL), but never after close(). Messages that the peer sent before
+  // it hung up are delivered first, even if a send() finds the peer gone. Both handlers are dropped before `on_closed`
+  // runs, or by close(). Another start() replaces the handlers, starting with the next message.
+  //
+  // If the channel is still open() in `on_closed`, the peer sent what it should not. Nothing more is read, but the
+  // handler may send() the reason and close(); otherwise the connection ends when it returns.
   void start(OnMessage on_message, OnClosed on_closed);
 
   // Has long messages decoded by `decoder`, which several channels may share. Until one is decoded, nothing more is
@@ -117,6 +120,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void enqueue(Frame frame, std::span<const int> descriptors);
   void peer_gone(int error);
 
+  bool reads() const { return open() && !broken_; }
+  void stop_reading(absl::Status why) noexcept;  // the peer broke the protocol
   void fail(absl::Status why) noexcept;
   void shut() noexcept;
   void post_closed() noexcept;
@@ -135,6 +140,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::size_t got_ = 0;
   std::vector<UniqueFd> descriptors_;
   bool decoding_ = false;        // the frame, elsewhere
+  bool broken_ = false;          // nothing more is read; `on_closed` is about to be called
   bool waits_readable_ = false;  // the socket is watched
 
   std::deque<Frame> queue_;

@@ -29,20 +29,6 @@ struct LayoutParts {
   std::uint64_t bytes = 0;
 };
 
-// Whether no size is negative, and the tensor takes at most 2^62 bytes.
-inline bool has_sane_shape(const TensorSpec& spec) {
-  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
-  std::uint64_t bytes = size_of(spec.dtype);
-  bool empty = false, huge = false;
-  for (const std::int64_t size : spec.shape) {
-    if (size < 0) return false;
-    if (size == 0) empty = true;
-    if (size > 0 && bytes > kMaxBytes / static_cast<std::uint64_t>(size)) huge = true;
-    if (size > 0 && !huge) bytes *= static_cast<std::uint64_t>(size);
-  }
-  return empty || !huge;
-}
-
 void name_limit(auto& archive, const char* key, std::string_view name) {
   archive.require(key, name.size() <= kMostNameBytes, "must have 256 bytes at most");
 }
@@ -60,7 +46,8 @@ void fields(auto& archive, Is<TensorSpec> auto& spec) {
   archive.require("name", !spec.name.empty(), "must not be empty");
   archive("dtype", spec.dtype);
   archive("shape", spec.shape);
-  archive.require("shape", has_sane_shape(spec), "must have no negative size and at most 2^62 bytes in all");
+  archive.require("shape", checked_byte_count(spec.name, spec.dtype, spec.shape).ok(),
+                  "must have no negative size and at most 2^62 bytes in all, sizes of 0 not counted");
 }
 void fields(auto& archive, Is<Placement> auto& tensor) {
   fields(archive, tensor.spec);
@@ -96,9 +83,9 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive.require("rank", hello.rank < hello.ranks, "must be less than ranks");
   archive("pid", hello.pid);
   archive.require("pid", hello.pid >= 0, "must not be negative");
-  archive("host", hello.host);
+  archive.text("host", hello.host);
   name_limit(archive, "host", hello.host);
-  archive("device", hello.device);
+  archive.text("device", hello.device);
   name_limit(archive, "device", hello.device);
   archive("epoch", hello.epoch);
   archive("serving", hello.serving);

@@ -126,6 +126,18 @@ void MessageReader::read(const CborValue& found, SharedSpecs& value) {
   if (known_ != nullptr) known_->add(encoded, value);
 }
 
+void MessageReader::read(const CborValue& found, std::map<std::string, std::string>& texts) {
+  if (found.kind() != Kind::kMap) return fail_type("a map", found);
+  if (!may_list(found.size())) return;
+  const std::uint8_t* at = found.first_at();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const CborValue key(at), text(key.end());
+    if (text.kind() != Kind::kText) return fail_type("texts", text);
+    texts.emplace(key.text(), text.text());
+    at = text.end();
+  }
+}
+
 void MessageReader::read_bytes(const CborValue& found, std::string& value) {
   if (found.kind() != Kind::kBytes) return fail_type("a byte string", found);
   value = found.text();

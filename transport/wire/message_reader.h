@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -82,6 +83,7 @@ class MessageReader {
   void read(const CborValue& found, Digest& value);
   void read(const CborValue& found, Layout& value);
   void read(const CborValue& found, SharedSpecs& value);
+  void read(const CborValue& found, std::map<std::string, std::string>& texts);  // of any bytes
   void read_bytes(const CborValue& found, std::string& value);
 
   // Items that may be a byte long on the wire, and need many times as much memory. Lists of tensors are as long as the

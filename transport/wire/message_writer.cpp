@@ -67,6 +67,14 @@ void MessageWriter::write(Bytes& to, const Digest& digest, Added) {
     for (int shift = 56; shift >= 0; shift -= 8) to.push_back(static_cast<std::uint8_t>(word >> shift));
 }
 
+void MessageWriter::write(Bytes& to, const std::map<std::string, std::string>& texts, Added) {
+  head(to, kMap, texts.size());
+  for (const auto& [key, text] : texts) {
+    string(to, kText, key);
+    string(to, kText, text);
+  }
+}
+
 void MessageWriter::write(Bytes& to, const Layout& layout, Added) {
   write(to,
         LayoutParts{.tensors = {layout.tensors().begin(), layout.tensors().end()},

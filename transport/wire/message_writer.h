@@ -5,6 +5,7 @@
 #include <bit>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -71,6 +72,7 @@ class MessageWriter {
   static void write(Bytes& to, DigestMode mode, Added);
   static void write(Bytes& to, const Digest& digest, Added);
   static void write(Bytes& to, const Layout& layout, Added);
+  static void write(Bytes& to, const std::map<std::string, std::string>& texts, Added);  // as they are
   template <typename T>
   static void write(Bytes& to, const std::vector<T>& values, Added) {
     head(to, kArray, values.size());

@@ -3,13 +3,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "schemes/memmap/trainer.h"
 #include "support/mounted_folder.h"
 #include "support/no_io_uring.h"
 #include "support/temp_folder.h"
 #include <bascule/schemes/memmap/memmap.h>
+#include <bascule/sender/sender.h>
 #include <bascule/transport/posix/private_folder.h>
 
 namespace bascule {
@@ -38,6 +43,77 @@ TEST(MemmapErrors, AFullDiskIsNamedWithWhatIsMissingAndLeavesNoFile) {
                                                   HasSubstr(" are free"), HasSubstr("choose another folder"))));
   EXPECT_FALSE(std::filesystem::exists(disk.path() / "slot-5-2.safetensors"));
   EXPECT_EQ(serve_alone(*memmap_reader(disk.path())).version, 2u);
+}
+
+TEST(MemmapErrors, AManifestThatTheDiskHasNoRoomForFailsTheVersionAndTheOldOneStays) {
+  const test::MountedFolder disk("tmpfs", "size=1m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  MemmapTrainer sender(disk.path(), kDiskEpoch);
+  sender.send(0, 1);
+  ASSERT_THAT(sender.make_slot(1), IsOk());
+  ASSERT_THAT(sender.write(1, 2), IsOk());
+  std::ofstream(disk.path() / "other") << std::string(1 << 20, 'x');
+  const auto says_all =
+      StatusIs(StatusCode::kResourceExhausted,
+               AllOf(HasSubstr((disk.path() / "manifest.json").string()), HasSubstr("No space left on device"),
+                     HasSubstr("the versions that it lists stay valid"), HasSubstr("choose another folder")));
+  EXPECT_THAT(sender.publish(1, 2), says_all);
+  EXPECT_EQ(serve_alone(*memmap_reader(disk.path())).version, 1u);
+  std::filesystem::remove(disk.path() / "other");
+  EXPECT_THAT(sender.publish(1, 2), IsOk());
+  EXPECT_EQ(serve_alone(*memmap_reader(disk.path())).version, 2u);
+}
+
+// A version that is there was taken for missing; a sender would have removed it.
+TEST(MemmapErrors, WithoutDescriptorsNoEndTakesAFolderForEmpty) {
+  const test::TempFolder folder;
+  { MemmapTrainer(folder.path(), kDiskEpoch).send(0, 1); }
+  const auto reader = memmap_reader(folder.path());
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next_free = ::dup(0);
+  ::close(next_free);
+  for (rlim_t more = 0; more < 3; ++more) {
+    SCOPED_TRACE(more);
+    const struct rlimit few { .rlim_cur = static_cast<rlim_t>(next_free) + more, .rlim_max = before.rlim_max };
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    const absl::Status found = reader->kept_versions()->find_versions(0).status();
+    const absl::Status made = MemmapTrainer(folder.path(), kDiskEpoch + 1).status();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (found.ok() || made.ok()) break;
+    for (const absl::Status& status : {found, made})
+      EXPECT_THAT(status, StatusIs(StatusCode::kResourceExhausted, HasSubstr("RLIMIT_NOFILE (ulimit -n)")));
+    EXPECT_LT(more, 3U);
+  }
+  EXPECT_EQ(serve_alone(*memmap_reader(folder.path())).version, 1u);
+}
+
+// Names that the metadata of a slot's file has: of a tensor they are like any other name. A tied tensor would be a key
+// of that metadata.
+TEST(MemmapErrors, ATiedTensorNamedAsAKeyOfTheMetadataIsRefusedWhenTheModelIsRegistered) {
+  const std::vector<std::string> keys = {"format", "bascule.version", "bascule.anything"};
+  std::vector<float> weights(4, 1);
+  for (const std::string& key : keys) {
+    const test::TempFolder folder;
+    auto sender = Sender::listen({.endpoint = "memmap://" + folder.path().string()});
+    ASSERT_THAT(sender, IsOk());
+    const TensorSpec first{"w", DType::kF32, {4}}, tied{key, DType::kF32, {4}};
+    EXPECT_THAT(sender->register_model(host_tensors({{first, weights.data()}, {tied, weights.data()}})),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("register_model: tensor " + key + " is tied to w"), HasSubstr("rename it"))));
+    EXPECT_THAT(sender->register_model(host_tensors({{tied, weights.data()}, {first, weights.data()}})), IsOk());
+    EXPECT_THAT(sender->send(), IsOk());
+  }
+  std::vector<TensorSpec> specs = {{"pt", DType::kF32, {3}}, {"__metadata", DType::kF32, {3}}};
+  for (const std::string& key : keys) specs.push_back({key, DType::kF32, {3}});
+  const test::TempFolder folder;
+  MemmapTrainer sender(folder.path(), kDiskEpoch, false, {}, Layout::arrange(specs, {{"alias", "format"}}).value());
+  sender.send(0, 1);
+  const auto reader = memmap_reader(folder.path());
+  const auto found = reader->kept_versions()->find_versions(0);
+  ASSERT_THAT(found, IsOk());
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_EQ(found->front().layout.fingerprint(), sender.layout().fingerprint());
 }
 
 TEST(MemmapErrors, ALimitOnFilesIsNamedWithoutASignal) {

@@ -111,7 +111,7 @@ TEST_P(MemmapTest, AnOfferThatIsNotWhatTheFolderHoldsIsRefused) {
   ReceivedOffer offer = sender.offer({0});
   offer.bytes = "[]";
   EXPECT_THAT(reader->accept(std::move(offer)),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected an offer of 1 files, found []")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected an offer of 1 files, found 0")));
   for (const char* bytes : {"", "7", "[[1,2]]", "[[1,2,-3]]"}) {
     offer = sender.offer({0});
     offer.bytes = bytes;

@@ -102,8 +102,8 @@ TEST(SlotFile, RefusesNamesThatCannotStandInOne) {
     EXPECT_THAT(make_header(Layout::arrange({{"a", DType::kU8, {1}}}, {{std::move(alias), "a"}}).value(), 1),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr(text)));
   };
-  refused("format", "a tied tensor named format");
-  refused("bascule.version", "a tied tensor named bascule.version");
+  refused("format", "tensor format is tied to a");
+  refused("bascule.version", "tensor bascule.version is tied to a");
 }
 
 TEST(SlotFile, TakesNoOtherFileForOne) {

@@ -187,6 +187,24 @@ TEST_F(AttendanceReplay, ExpectedNamesThatAreNotThereAreMissingInEveryReport) {
   EXPECT_TRUE(send({b, a}).complete());
 }
 
+// In time proportional to their number; and a text for people names only some.
+TEST_F(AttendanceReplay, TensOfThousandsOfNamesAreMissing) {
+  open();
+  ExpectedWorkers many{.count = 0};
+  for (int i = 0; i < 50'000; ++i) many.names.push_back(cat("a-rather-long-name-of-an-engine-", i));
+  many.names.push_back(many.names.front());
+  expect(many);
+  const WorkerId a = join(hello("a", 1));
+  for (int i = 0; i < 3; ++i) {
+    const SendReport report = send({a});
+    EXPECT_EQ(report.workers.size(), 50'001U) << "each once";
+    EXPECT_THAT(report.why_incomplete(),
+                AllOf(HasSubstr("engine-31 is missing"), HasSubstr("; and 49968 more workers")));
+  }
+  const std::optional<Grant> grant = ask({"a"});
+  ASSERT_TRUE(grant.has_value());
+}
+
 TEST_F(AttendanceReplay, AnExpectedGroupIsThereOnceAllItsRanksAre) {
   open();
   expect({.count = 0, .names = {"tp"}});

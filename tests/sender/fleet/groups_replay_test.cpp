@@ -188,19 +188,6 @@ TEST_F(MemberReplay, AWorkerThatCannotBeOfferedANewSlotIsEvictedAndReported) {
   EXPECT_THAT(why_closed(id), HasSubstr("its slot could not be offered"));
 }
 
-TEST_F(MemberReplay, APeerThatIsRefusedAgainAndAgainFillsNoLog) {
-  open();
-  const auto lines = [this] {
-    return std::ranges::count_if(log, [](const std::string& line) { return line.starts_with("refused "); });
-  };
-  for (int i = 0; i < 1000; ++i) tell(event::ConnectionRefused{"a peer without the token"});
-  EXPECT_EQ(lines(), 1);
-  pass(absl::Seconds(1));
-  tell(event::ConnectionRefused{"a peer without the token"});
-  EXPECT_EQ(lines(), 2);
-  EXPECT_THAT(log.back(), HasSubstr("and 999 more"));
-}
-
 TEST_F(MemberReplay, NumbersDoNotRunOutBecauseSomebodyClaimsTheLastOne) {
   open();
   send();

@@ -6,6 +6,7 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 class LeaseReplay : public Replay {
  protected:
@@ -20,6 +21,9 @@ TEST_F(LeaseReplay, APipeThatHangsUpBeforeItsConnectionEndsTheMembershipFirst) {
   const WorkerId id = serve(hello("w", 1));
   tell(event::HolderGone{1});
   EXPECT_THAT(why_closed(id), HasSubstr("its process is gone"));
+  const WorkerId lives = serve(hello("x", 2));
+  tell(event::HolderGone{.holder = 2, .ended = false});
+  EXPECT_THAT(why_closed(lives), testing::AllOf(HasSubstr("its lease pipe was closed"), Not(HasSubstr("is gone"))));
   const Version version = begin();
   EXPECT_TRUE(told_nothing(id));
   seal(version);

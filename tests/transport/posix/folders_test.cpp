@@ -103,10 +103,10 @@ TEST_F(Folders, AreMadeWithParentsThatOthersCannotWrite) {
 
 TEST_F(Folders, ListTheirNames) {
   const UniqueFd fd = reach_folder(run_, MissingFolders::kRefuse).value();
-  EXPECT_THAT(names_in(fd.get()), UnorderedElementsAre());
+  EXPECT_THAT(*names_in(fd.get()), UnorderedElementsAre());
   for (const char* const name : {"x", "y", ".z"}) std::ofstream(run_ / name) << "x";
-  EXPECT_THAT(names_in(fd.get()), UnorderedElementsAre("x", "y", ".z"));
-  EXPECT_EQ(names_in(fd.get(), 2).size(), 2U);
+  EXPECT_THAT(*names_in(fd.get()), UnorderedElementsAre("x", "y", ".z"));
+  EXPECT_EQ(names_in(fd.get(), 2)->size(), 2U);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // A channel with a peer that is broken, hostile or gone.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cstring>
@@ -122,6 +123,52 @@ TEST_F(ChannelPeerTest, ClosesTheDescriptorsOfAMessageThatIsRefused) {
   pipe.write.reset();
   EXPECT_EQ(run_until_closed(heard).code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(hung_up(pipe));
+}
+
+// The peer is told what was wrong, and nothing that it sends after that is read.
+TEST_F(ChannelPeerTest, MayAnswerWhatItRefuses) {
+  for (const Bytes& wrong : {Bytes{0, 0, 0, 0}, Bytes{1, 0, 0, 0, 0xFF}, Bytes{0xFF, 0xFF, 0xFF, 0xFF}}) {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    Heard heard, theirs;
+    std::vector<absl::Status> closed;
+    const auto channel = make_channel(UniqueFd(ends[0]));
+    channel->start([&](Message message, std::vector<UniqueFd>) { heard.messages.push_back(std::move(message)); },
+                   [&](const absl::Status& why) {
+                     closed.push_back(why);
+                     ASSERT_TRUE(channel->open());
+                     channel->send(Refused{.why = std::string(message_of(why)), .final = true});
+                     channel->close();
+                   });
+    Bytes all = wrong;
+    const Bytes more = framed(Bye{});
+    all.insert(all.end(), more.begin(), more.end());
+    ASSERT_EQ(::write(ends[1], all.data(), all.size()), static_cast<ssize_t>(all.size()));
+    const auto peer = start_channel(UniqueFd(ends[1]), theirs);
+    EXPECT_EQ(run_until_closed(theirs).code(), StatusCode::kUnavailable);
+    ASSERT_THAT(theirs.messages, SizeIs(1));
+    EXPECT_THAT(std::get<Refused>(theirs.messages.front()).why, HasSubstr("broke the protocol"));
+    EXPECT_THAT(heard.messages, IsEmpty());
+    EXPECT_THAT(closed, SizeIs(1));
+  }
+}
+
+TEST_F(ChannelPeerTest, NamesTheLimitIfThereIsNoDescriptorForWhatCame) {
+  Heard heard;
+  const auto channel = start_channel(std::move(ours_), heard);
+  const Pipe pipe = make_pipe();
+  send_with_descriptors(theirs_.get(), framed(Bye{}), pipe.write.get(), 2);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next_free = ::dup(0);
+  ::close(next_free);
+  const rlimit one{.rlim_cur = static_cast<rlim_t>(next_free) + 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one), 0);
+  const absl::Status why = run_until_closed(heard);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(why.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(message_of(why)), HasSubstr(cat("RLIMIT_NOFILE (ulimit -n) of pid ", ::getpid())));
+  EXPECT_THAT(heard.messages, IsEmpty());
 }
 
 TEST_F(ChannelPeerTest, GivesUpAPeerThatNeverReads) {

@@ -231,7 +231,8 @@ TEST(Messages, RefusesTensorsThatCannotBe) {
               HasSubstr("expected[1].dtype\": unknown dtype \"F12\""));
   EXPECT_THAT(refusal(sample_hello(), "/expected/0/name", ""), HasSubstr("expected[0].name\": must not be empty"));
   EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape/1", -8), HasSubstr("no negative size"));
-  EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape", {1LL << 40, 1LL << 40}), HasSubstr("at most 2^62 bytes"));
+  for (const json& shape : {json{1LL << 40, 1LL << 40}, json{0, 1LL << 62, 1LL << 62}})
+    EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape", shape), HasSubstr("at most 2^62 bytes"));
   EXPECT_THAT(refusal(sample_welcome(), "/layout/bytes", 100), HasSubstr("welcome, key \"layout\": "));
   EXPECT_THAT(refusal(sample_welcome(), "/layout/tensors/1/name", "embed"), HasSubstr("embed"));
   EXPECT_THAT(refusal(sample_welcome(), "/layout/aliases/0/tensor", 4), HasSubstr("lm_head"));

@@ -1,4 +1,4 @@
-// Recent: what is remembered about workers by name, even after they left. The table has a limit, since anyone may greet
+// Recent: a table of what is remembered by name, as about workers that have left. It has a limit, since a peer may come
 // under ever new names: for a new name beyond it, the name that was set longest ago is forgotten.
 #pragma once
 
@@ -27,6 +27,7 @@ class Recent {
     const auto found = entries_.find(name);
     return found == entries_.end() ? nullptr : &found->second.value;
   }
+  Value* find(const std::string& name) { return const_cast<Value*>(std::as_const(*this).find(name)); }
   void erase(const std::string& name) {
     if (!entries_.empty()) entries_.erase(name);
   }
