@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,7 +58,8 @@ absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   // A line that was cut short would scan as smaller numbers, so the text must equal what would be written.
   // NOLINTNEXTLINE(cert-err34-c): see above
   if (std::sscanf(text.data(), kScan, &record.pid, &record.epoch, &record.version) != 3 ||
-      line_of(record) != std::string_view(text.data(), static_cast<std::size_t>(size)))
+      line_of(record) != std::string_view(text.data(), static_cast<std::size_t>(size)) ||
+      record.epoch == std::numeric_limits<Epoch>::max())  // the next one would be 0, which means none
     return absl::DataLossError(cat(file.string(),
                                    " is not a valid sender.lock; if no sender and no engine of this "
                                    "endpoint is running, remove it"));

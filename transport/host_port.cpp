@@ -29,7 +29,8 @@ absl::StatusOr<HostPort> HostPort::parse(std::string_view text) {
   const std::string_view port = text.substr(colon + 1);
   HostPort parsed{.host = std::string(bracketed ? text.substr(1, colon - 2) : text.substr(0, colon))};
   in6_addr address{};
-  if (bracketed && ::inet_pton(AF_INET6, parsed.host.c_str(), &address) != 1)
+  const bool cut = parsed.host.find('\0') != std::string::npos;  // inet_pton() would read only what comes before
+  if (bracketed && (cut || ::inet_pton(AF_INET6, parsed.host.c_str(), &address) != 1))
     return invalid_argument("\"", parsed.host, "\" is not an IPv6 address; expected one, as [::1]:29500");
   if (!bracketed && port.find(':') != std::string_view::npos)
     return invalid_argument("\"", text, "\": write an IPv6 address in brackets, as [::1]:29500");

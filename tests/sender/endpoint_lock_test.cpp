@@ -100,6 +100,14 @@ TEST_F(EndpointLockTest, HoldsEveryNumber) {
   EXPECT_EQ(take()->last_version(), kLast);
 }
 
+TEST_F(EndpointLockTest, RefusesTheLastEpochWhichHasNoNext) {
+  static_cast<void>(first_epoch());
+  std::string last = content();
+  last.replace(last.find("epoch ") + 6, 20, std::to_string(std::numeric_limits<Epoch>::max()));
+  write(last);
+  EXPECT_THAT(take(), StatusIs(StatusCode::kDataLoss, HasSubstr("is not a valid sender.lock")));
+}
+
 // Surviving engines distinguish a new run from the one that they serve by its epoch.
 TEST_F(EndpointLockTest, NeverRepeatsAFirstEpochWhereTheFileIsLost) {
   Epoch last = first_epoch();

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unicodedata
+import zipfile
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -272,6 +273,57 @@ def differences(program, folder, tokenizer, cases):
             yield case, wanted, answer
 
 
+def kept(target):
+    """The inputs of the fuzz target `target` that searches kept."""
+    with zipfile.ZipFile(ROOT / f"tests/fuzz/corpus/{target}.zip") as archive:
+        return [archive.read(name) for name in archive.namelist()]
+
+
+def utf8(data):
+    """The text, or None if the libraries need not agree on it: no UTF-8, or newer than Unicode 14."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(map(assigned, text)) else None
+
+
+def compare_kept_texts(program):
+    """Compares the texts that fuzz target `text` kept, each with the fixture that its first byte chooses."""
+    folders, failed = sorted(FIXTURES.iterdir()), False
+    cases = {folder: [] for folder in folders}
+    for data in kept("text"):
+        if data and (text := utf8(data[1:])) is not None:
+            cases[folders[data[0] % len(folders)]].append(text)
+    for folder, texts_of_it in cases.items():
+        found = list(differences(program, folder, Tokenizer.from_file(f"{folder}/tokenizer.json"), texts_of_it))
+        report(f"kept texts of {folder.name}", found, len(texts_of_it))
+        failed |= bool(found)
+    return failed
+
+
+def compare_kept_files(program):
+    """Compares the files and texts that fuzz target `tokenizer` kept, if both libraries take them."""
+    found, count = [], 0
+    for data in kept("tokenizer"):
+        file, _, text = data.partition(b"\0")
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "tokenizer.json").write_bytes(file)
+            try:
+                tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+                if utf8(text) is None or utf8(file) is None:
+                    continue
+                tokenizer.encode(text.decode())
+            except BaseException:  # a panic of Rust is no Exception
+                continue
+            if subprocess.run([program, folder], stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
+                count += 1
+                found += [(f"{file!r} {case!r}", wanted, answer) for case, wanted, answer in
+                          differences(program, folder, tokenizer, [text.decode()]) if "error" not in answer]
+    report("kept files", found, count)
+    return bool(found)
+
+
 def tokens_of(tokenizer):
     return [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
 
@@ -309,8 +361,11 @@ def main():
     parser.add_argument("--count", type=int, default=10000, help="texts for each family")
     parser.add_argument("--vocabulary", type=int, default=1500, help="tokens of each family")
     parser.add_argument("--fixtures", type=int, default=0, help="write this many texts of each family as fixtures")
+    parser.add_argument("--corpus", action="store_true", help="compare what the fuzz targets kept, and nothing else")
     parser.add_argument("files", nargs="*", help="folders with a tokenizer.json, instead of the families")
     arguments = parser.parse_args()
+    if arguments.corpus:
+        sys.exit(bool(compare_kept_texts(arguments.program)) | compare_kept_files(arguments.program))
     words, failed = list(corpus()), False
     named = {path: lambda *_, path=path: Tokenizer.from_file(f"{path}/tokenizer.json") for path in arguments.files}
     for name, make in (named or FAMILIES).items():

@@ -124,6 +124,7 @@ TEST(Endpoint, RefusesWhatIsNoHostAndPort) {
   EXPECT_THAT(refusal("nccl://::1:80"), HasSubstr("in brackets, as [::1]:29500"));
   EXPECT_THAT(refusal("nccl://[::1]"), HasSubstr("in brackets and a port"));
   EXPECT_THAT(refusal("nccl://[node1]:80"), HasSubstr("\"node1\" is not an IPv6 address"));
+  EXPECT_THAT(refusal(std::string("nccl://[::1\0x]:80", 17)), HasSubstr("is not an IPv6 address"));
   EXPECT_THAT(refusal("shm://node1:1/grpo"),
               AllOf(HasSubstr("a host and a folder"), HasSubstr("shm://node1:1 or shm:///grpo")));
   EXPECT_THAT(refusal("shm://node1/grpo"), HasSubstr("shm:///node1/grpo for a folder"));

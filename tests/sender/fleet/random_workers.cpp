@@ -163,4 +163,24 @@ void RandomWorld::talk_nonsense(Process& process, std::uint32_t what) {
   speak(process, word);
 }
 
+// It may greet as anything but another worker of this world, whose models would not know of that.
+void RandomWorld::say_as_rogue(Message message) {
+  Process& rogue = processes_.back();
+  auto* const hello = std::get_if<Hello>(&message);
+  if (rogue.connection && peers.at(*rogue.connection).closed) lose_connection(rogue);
+  if (rogue.connection || hello == nullptr) {
+    if (!rogue.connection) connect(rogue, 1);
+    trace_ += cat(rogue.name, " says ", name_of(message), "\n");
+    return speak(rogue, std::move(message));
+  }
+  hello->worker = rogue.name;
+  hello->instance = rogue.instance;
+  if (hello->group == "tp") hello->group = "rogues";
+  trace_ += cat(rogue.name, " greets as it likes\n");
+  rogue.connection = peers.size() + 1;
+  ++events_;
+  greet(*std::move(hello));
+  look();
+}
+
 }  // namespace bascule::test

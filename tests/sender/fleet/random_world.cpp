@@ -139,7 +139,9 @@ void RandomWorld::look() {
 void RandomWorld::step(Step step) {
   const std::uint32_t kind = step.what % 16, what = step.what / 16;
   follow_writer();
-  if (kind < 10) {
+  if (step.says) {
+    say_as_rogue(*std::move(step.says));
+  } else if (kind < 10) {
     worker_step(processes_[step.which % processes_.size()], what);
   } else if (kind < 13) {
     writer_step(what);

@@ -15,6 +15,7 @@ class RandomWorld : private FleetWorld {
  public:
   struct Step {
     std::uint32_t what = 0, which = 0;
+    std::optional<Message> says{};  // instead: the worker that keeps to nothing says this
   };
   explicit RandomWorld(std::uint64_t seed);  // which chooses the endpoint's options and the scheme
 
@@ -51,6 +52,7 @@ class RandomWorld : private FleetWorld {
   void flip(Process& process, Version version);
   void speak(Process& process, Message message);
   void talk_nonsense(Process& process, std::uint32_t what);
+  void say_as_rogue(Message message);
   void release_one(Process& process);
   void lose_connection(Process& process);
   void die(Process& process, bool pipe_first);
