@@ -1,4 +1,4 @@
-// The processor operations with AVX2 and F16C, chosen at run time.
+// The processor operations with AVX2, F16C and FMA, chosen at run time.
 #include <bascule/kernels/processor.h>
 
 #if defined(__x86_64__)
@@ -98,6 +98,66 @@ BASCULE_AVX2 void cast_run(const std::byte* source, std::byte* target, std::size
   plain_run_cast(kFrom, kTo)(source + i * size_of(kFrom), target + i * size_of(kTo), elements - i);
 }
 
+template <DType kRight>
+BASCULE_AVX2 void make_panel(const std::byte* right, std::size_t stride, std::size_t rank, std::size_t columns,
+                             float* panel) {
+  constexpr std::size_t kLanes = 8;
+  for (std::size_t k = 0; k < rank; ++k) {
+    const std::byte* from = right + k * stride;
+    float* to = panel + k * kPanelColumns;
+    for (std::size_t c = 0; c < columns; c += kPanelColumns, to += kPanelColumns * rank) {
+      for (std::size_t half = 0; half < 2; ++half, from += kLanes * size_of(kRight))
+        _mm256_storeu_ps(to + half * kLanes, _mm256_castsi256_ps(load_as_f32<kRight>(from)));
+    }
+  }
+}
+
+MakePanel make_panel_of(DType right) {
+  switch (right) {
+    case DType::kBF16: return make_panel<DType::kBF16>;
+    case DType::kF16: return make_panel<DType::kF16>;
+    default: return make_panel<DType::kF32>;
+  }
+}
+
+// A load of the panel serves all rows, and the additions of one accumulator are far enough apart to overlap.
+template <std::size_t kRows>
+BASCULE_AVX2_INLINE void multiply_add_rows(const float* left, const float* panel, std::size_t rank, std::size_t columns,
+                                           float scale, float* w) {
+  constexpr std::size_t kLanes = 8;
+  const __m256 scales = _mm256_set1_ps(scale);
+  for (std::size_t c = 0; c < columns; c += kPanelColumns) {
+    __m256 sums[kRows][2] = {};
+    for (std::size_t k = 0; k < rank; ++k, panel += kPanelColumns) {
+      const __m256 first = _mm256_loadu_ps(panel);
+      const __m256 second = _mm256_loadu_ps(panel + kLanes);
+#pragma GCC unroll 4
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const __m256 factor = _mm256_broadcast_ss(left + r * rank + k);
+        sums[r][0] = _mm256_fmadd_ps(factor, first, sums[r][0]);
+        sums[r][1] = _mm256_fmadd_ps(factor, second, sums[r][1]);
+      }
+    }
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < kRows; ++r) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        float* const to = w + r * columns + c + half * kLanes;
+        _mm256_storeu_ps(to, _mm256_fmadd_ps(scales, sums[r][half], _mm256_loadu_ps(to)));
+      }
+    }
+  }
+}
+
+BASCULE_AVX2 void multiply_add(std::size_t rows, const float* left, const float* panel, std::size_t rank,
+                               std::size_t columns, float scale, float* w) {
+  switch (rows) {
+    case 1: return multiply_add_rows<1>(left, panel, rank, columns, scale, w);
+    case 2: return multiply_add_rows<2>(left, panel, rank, columns, scale, w);
+    case 3: return multiply_add_rows<3>(left, panel, rank, columns, scale, w);
+    default: return multiply_add_rows<kProductRows>(left, panel, rank, columns, scale, w);
+  }
+}
+
 struct Pair {
   DType from;
   DType to;
@@ -138,7 +198,7 @@ TileWriter tile_writer(DType from, DType to) {
 namespace {
 
 // Asks the processor for F16C: clang 14's __builtin_cpu_supports does not know the name. The operating system saves
-// F16C's state with AVX2's.
+// F16C's state, and FMA's, with AVX2's.
 bool has_f16c() {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -154,9 +214,11 @@ const Processor* avx2_processor() {
       .run_cast = avx2::run_cast,
       .page_sums = avx2::page_sums,
       .tile_writer = avx2::tile_writer,
+      .make_panel = avx2::make_panel_of,
+      .multiply_add = avx2::multiply_add,
       .flush = [] { _mm_sfence(); },
   };
-  static const bool supported = __builtin_cpu_supports("avx2") && has_f16c();
+  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   return supported ? &kAvx2 : nullptr;
 }
 

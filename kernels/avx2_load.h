@@ -9,8 +9,8 @@
 
 #include <bascule/kernels/dtype.h>
 
-#define BASCULE_AVX2 __attribute__((target("avx2,f16c")))
-#define BASCULE_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
+#define BASCULE_AVX2 __attribute__((target("avx2,f16c,fma")))
+#define BASCULE_AVX2_INLINE __attribute__((target("avx2,f16c,fma"), always_inline)) inline
 
 namespace bascule::inline v0::kernels::avx2 {
 

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <bascule/kernels/arithmetic_device.cuh>
 #include <bascule/kernels/cuda_pack.h>
 #include <bascule/kernels/element_device.cuh>
 #include <bascule/kernels/launch_device.cuh>
@@ -74,10 +75,12 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
   const std::uint64_t last = (piece.end + slot_bytes - 1) / slot_bytes;
 #pragma unroll 4
   for (std::uint64_t element = piece.begin / slot_bytes + threadIdx.x % 32; element < last; element += 32) {
+    const std::byte* const at = from + place_of(segment, element).in_tensor * static_cast<std::int64_t>(tensor_bytes);
     const std::uint64_t value =
-        cast_element(load_element(from + place_of(segment, element).in_tensor * static_cast<std::int64_t>(tensor_bytes),
-                                  tensor_bytes),
-                     segment.tensor_dtype, segment.slot_dtype);
+        segment.arithmetic == kNoArithmetic
+            ? cast_element(load_element(at, tensor_bytes), segment.tensor_dtype, segment.slot_dtype)
+            : round_to(segment.slot_dtype, computed(table.arithmetic[segment.arithmetic], table.addresses, element,
+                                                    f32_of(segment.tensor_dtype, at)));
     const std::uint64_t begin = element * slot_bytes;
     if (begin >= piece.begin && begin + slot_bytes <= piece.end) {
       store_element(to + begin, value, slot_bytes);
@@ -94,6 +97,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::uint64_t number = first_tile + blockIdx.x;
   const Tile tile = table.tiles[number];
   const std::uint64_t* const block_keys = make_block_keys();
+  if (tile.path == TilePath::kProduct) {
+    const Segment& segment = table.segments[tile.first_piece];
+    const PackProduct product{segment, table.arithmetic[segment.arithmetic], table.addresses, slot, number, block_keys,
+                              target};
+    return segment.slot_dtype == DType::kF32 ? product.run<4>() : product.run<8>();
+  }
   if (tile.path != TilePath::kPieces) {
     const Runs runs(tile, table.addresses);
     return by_path(tile.path, runs.alignment(), PackRuns{runs, slot, number, block_keys, target});
@@ -108,9 +117,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 CudaResult PackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
-                          PackPlan* made) {
+                          PackPlan* made, std::span<const Arithmetic> arithmetic) {
   PackPlan plan;
-  BASCULE_CUDA_PASS(plan.set(pack_table(segments, tensors, slot_bytes), tensors, slot_bytes));
+  BASCULE_CUDA_PASS(plan.set(pack_table(segments, tensors, slot_bytes, arithmetic), tensors, slot_bytes));
   *made = std::move(plan);
   return {};
 }

@@ -16,10 +16,11 @@ namespace bascule::inline v0::kernels::cuda {
 class PackPlan final : public TilePlan {
  public:
   // Makes a plan on the current device, for `segments` of `tensors` tensors. Returns cudaErrorInvalidValue if the
-  // segments do not meet pack()'s conditions. Blocks while the table is uploaded. The table takes 48 bytes per tile of
-  // 64 KiB and, in tiles where tensors meet, 40 bytes per 4 KiB, tensor or row.
+  // segments do not meet pack()'s conditions, or need arithmetic that cannot be done (can_compute()). Blocks while the
+  // table is uploaded. The table takes 48 bytes per tile of 64 KiB and, in tiles where tensors meet, 40 bytes per 4
+  // KiB, tensor or row.
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
-                         PackPlan* made);
+                         PackPlan* made, std::span<const Arithmetic> arithmetic = {});
 
   // Enqueues the pack of the whole slot: calls begin(), then advance() to the slot's end.
   CudaResult pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);

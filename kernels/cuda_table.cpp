@@ -66,8 +66,10 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
   result.tensors_ = tensors;
   const std::size_t tile_bytes = table.tiles.size() * sizeof(Tile), piece_bytes = table.pieces.size() * sizeof(Piece);
   const std::size_t segment_bytes = table.segments.size() * sizeof(Segment);
+  const std::size_t arithmetic_bytes = table.arithmetic.size() * sizeof(Arithmetic);
   const std::size_t pieces_at = aligned(tile_bytes), segments_at = pieces_at + aligned(piece_bytes);
-  BASCULE_CUDA_PASS(DeviceMemory::make(segments_at + segment_bytes, &result.memory_));
+  const std::size_t arithmetic_at = segments_at + aligned(segment_bytes);
+  BASCULE_CUDA_PASS(DeviceMemory::make(arithmetic_at + arithmetic_bytes, &result.memory_));
   BASCULE_CUDA_PASS(DeviceMemory::make(tensors * sizeof(void*), &result.addresses_));
   BASCULE_CUDA_PASS(PinnedMemory::make(kAddressSets * tensors * sizeof(void*), &result.sets_));
   for (Event& event : result.copied_) BASCULE_CUDA_PASS(Event::make(&event));
@@ -76,10 +78,12 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
   BASCULE_CUDA_PASS(stream.copy(begin, table.tiles.data(), tile_bytes));
   BASCULE_CUDA_PASS(stream.copy(begin + pieces_at, table.pieces.data(), piece_bytes));
   BASCULE_CUDA_PASS(stream.copy(begin + segments_at, table.segments.data(), segment_bytes));
+  BASCULE_CUDA_PASS(stream.copy(begin + arithmetic_at, table.arithmetic.data(), arithmetic_bytes));
   BASCULE_CUDA_PASS(stream.wait());
   result.view_ = {.tiles = reinterpret_cast<const Tile*>(begin),
                   .pieces = reinterpret_cast<const Piece*>(begin + pieces_at),
                   .segments = reinterpret_cast<const Segment*>(begin + segments_at),
+                  .arithmetic = reinterpret_cast<const Arithmetic*>(begin + arithmetic_at),
                   .addresses = result.addresses_.as<std::byte*>()};
   *made = std::move(result);
   return {};

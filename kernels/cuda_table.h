@@ -21,6 +21,7 @@ struct TableView {
   const Tile* tiles = nullptr;
   const Piece* pieces = nullptr;
   const Segment* segments = nullptr;
+  const Arithmetic* arithmetic = nullptr;
   std::byte* const* addresses = nullptr;
 };
 

@@ -1,8 +1,9 @@
-// Gather: fills a piece of the slot from one segment, with casts on the way.
+// Gather: fills a piece of the slot from one segment, with casts or arithmetic on the way.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
@@ -16,5 +17,10 @@ inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_o
 // `end` may lie within an element. `tensor` is the tensor's address.
 void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
             const Processor& processor);
+
+// The same for a segment with arithmetic (gather_arithmetic.cpp); the factors are among `tensors`. Uses 48 KiB of
+// stack.
+void gather(const Segment& segment, const Arithmetic& arithmetic, std::span<const std::byte* const> tensors,
+            std::uint64_t begin, std::uint64_t end, std::byte* target, const Processor& processor);
 
 }  // namespace bascule::inline v0::kernels

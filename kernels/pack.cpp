@@ -16,9 +16,11 @@ namespace {
 // Makes the tiles of one piece. Each thread has its own packer; they share only the slot.
 class TilePacker {
  public:
-  TilePacker(std::span<const Segment> segments, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
-             bool want_digest, const Processor& processor)
+  TilePacker(std::span<const Segment> segments, std::span<const Arithmetic> arithmetic,
+             std::span<const std::byte* const> tensors, std::span<std::byte> slot, bool want_digest,
+             const Processor& processor)
       : segments_(segments),
+        arithmetic_(arithmetic),
         tensors_(tensors),
         slot_(slot),
         want_digest_(want_digest),
@@ -79,8 +81,9 @@ class TilePacker {
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
       const std::uint64_t begin = std::max(offset, segment->slot_offset),
                           end = std::min(tile_end, slot_end_of(*segment));
-      if (!segment->is_run() || begin % kLineBytes != 0 || end % kLineBytes != 0 ||
-          (begin - segment->slot_offset) % size_of(segment->slot_dtype) != 0 || writer_of(*segment) == nullptr)
+      if (!segment->is_run() || segment->arithmetic != kNoArithmetic || begin % kLineBytes != 0 ||
+          end % kLineBytes != 0 || (begin - segment->slot_offset) % size_of(segment->slot_dtype) != 0 ||
+          writer_of(*segment) == nullptr)
         return false;
     }
     return true;
@@ -113,13 +116,19 @@ class TilePacker {
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
       const std::uint64_t begin = std::max(offset, segment->slot_offset);
       const std::uint64_t end = std::min(tile_end, slot_end_of(*segment));
-      if (begin < end)
-        gather(*segment, tensors_[segment->tensor], begin - segment->slot_offset, end - segment->slot_offset,
-               tile.data() + (begin - offset), processor_);
+      if (begin >= end) continue;
+      const std::uint64_t from = begin - segment->slot_offset, to = end - segment->slot_offset;
+      std::byte* const target = tile.data() + (begin - offset);
+      if (segment->arithmetic == kNoArithmetic) {
+        gather(*segment, tensors_[segment->tensor], from, to, target, processor_);
+      } else {
+        gather(*segment, arithmetic_[segment->arithmetic], tensors_, from, to, target, processor_);
+      }
     }
   }
 
   std::span<const Segment> segments_;
+  std::span<const Arithmetic> arithmetic_;
   std::span<const std::byte* const> tensors_;
   std::span<std::byte> slot_;
   bool want_digest_;
@@ -129,11 +138,12 @@ class TilePacker {
   TileTotal total_;
 };
 
-[[maybe_unused]] bool cover(std::span<const Segment> segments, std::size_t tensors, std::size_t slot_bytes) {
+[[maybe_unused]] bool cover(std::span<const Segment> segments, std::span<const Arithmetic> arithmetic,
+                            std::size_t tensors, std::size_t slot_bytes) {
   std::uint64_t end = 0;
   for (const Segment& segment : segments) {
     if (segment.slot_offset != end || segment.tensor >= tensors || segment.rank > kMaxRank ||
-        !can_cast(segment.tensor_dtype, segment.slot_dtype))
+        !can_cast(segment.tensor_dtype, segment.slot_dtype) || !can_compute(segment, arithmetic, tensors))
       return false;
     end = slot_end_of(segment);
   }
@@ -144,18 +154,31 @@ class TilePacker {
 
 bool can_cast(DType from, DType to) { return from == to || plain_processor().run_cast(from, to) != nullptr; }
 
-std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
-                           std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
-                           std::atomic<std::uint64_t>* bytes_done, const Processor& processor) {
-  assert(cover(segments, tensors.size(), slot.size()));
-  return in_pieces(slot.size(), want_digest, pool, bytes_done,
-                   [&] { return TilePacker(segments, tensors, slot, want_digest, processor); });
+bool can_compute(const Segment& segment, std::span<const Arithmetic> arithmetic, std::size_t tensors) {
+  if (segment.arithmetic == kNoArithmetic) return true;
+  if (segment.arithmetic >= arithmetic.size() || !widens_to_f32(segment.tensor_dtype) ||
+      !widens_to_f32(segment.slot_dtype))
+    return false;
+  const Arithmetic& wanted = arithmetic[segment.arithmetic];
+  if (wanted.rank == 0) return true;
+  return wanted.rank <= kMaxProductRank && wanted.columns > 0 && segment.elements % wanted.columns == 0 &&
+         wanted.left.tensor < tensors && wanted.right.tensor < tensors && widens_to_f32(wanted.left.dtype) &&
+         widens_to_f32(wanted.right.dtype);
 }
 
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
-                           std::atomic<std::uint64_t>* bytes_done) {
-  return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor());
+                           std::atomic<std::uint64_t>* bytes_done, const Processor& processor,
+                           std::span<const Arithmetic> arithmetic) {
+  assert(cover(segments, arithmetic, tensors.size(), slot.size()));
+  return in_pieces(slot.size(), want_digest, pool, bytes_done,
+                   [&] { return TilePacker(segments, arithmetic, tensors, slot, want_digest, processor); });
+}
+
+std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
+                           std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
+                           std::atomic<std::uint64_t>* bytes_done, std::span<const Arithmetic> arithmetic) {
+  return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor(), arithmetic);
 }
 
 }  // namespace bascule::inline v0::kernels

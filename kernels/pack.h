@@ -19,13 +19,19 @@ namespace bascule::inline v0::kernels {
 // (BF16 and F16 0x7FFF, F32 0x7FFFFFFF); a copy of the same type keeps every bit.
 bool can_cast(DType from, DType to);
 
+// Whether pack can do the segment's arithmetic with factors among `tensors` tensors: all types widen to F32, the rank
+// is at most kMaxProductRank, and the columns divide the segment's elements. True for a segment without arithmetic.
+bool can_compute(const Segment& segment, std::span<const Arithmetic> arithmetic, std::size_t tensors);
+
 // Writes every byte of `slot` from the tensors. `segments` must be sorted by slot_offset, cover the slot without gap or
 // overlap, and be dense in the slot: slot_strides follow C order over `shape`. `tensors[i]` is the address of tensor i,
 // of any alignment. With `want_digest`, returns the slot's digest, made in the same pass. `bytes_done`, if given, must
-// be zero at first; pack raises it (release) with the slot's complete prefix, which readers may copy meanwhile. Blocks;
-// uses all threads of `pool` and 64 KiB of each one's stack; allocates nothing.
+// be zero at first; pack raises it (release) with the slot's complete prefix, which readers may copy meanwhile.
+// `arithmetic` is what Segment::arithmetic refers to (can_compute()). Blocks; uses all threads of `pool` and 128 KiB of
+// each one's stack; allocates nothing.
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
-                           std::atomic<std::uint64_t>* bytes_done = nullptr);
+                           std::atomic<std::uint64_t>* bytes_done = nullptr,
+                           std::span<const Arithmetic> arithmetic = {});
 
 }  // namespace bascule::inline v0::kernels

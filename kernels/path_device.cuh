@@ -171,7 +171,8 @@ __device__ inline void by_path(TilePath path, int alignment, const Body& body) {
     case TilePath::kF32F16: return by_alignment<TilePath::kF32F16>(alignment, body);
     case TilePath::kBF16F32: return by_alignment<TilePath::kBF16F32>(alignment, body);
     case TilePath::kF16F32: return by_alignment<TilePath::kF16F32>(alignment, body);
-    case TilePath::kPieces: return;
+    case TilePath::kPieces:
+    case TilePath::kProduct: return;  // have no whole runs
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <bascule/kernels/cast_run.h>
 #include <bascule/kernels/digest_function.h>
+#include <bascule/kernels/multiply_add.h>
 
 namespace bascule::inline v0::kernels {
 
@@ -21,11 +22,13 @@ struct Processor {
   RunCast (*run_cast)(DType from, DType to);        // null if from == to, or if pack lacks the cast
   PageSums (*page_sums)(const std::byte* page);     // of a whole page, at any alignment
   TileWriter (*tile_writer)(DType from, DType to);  // null if there is none; cast first, then copy
-  void (*flush)();                                  // orders the stores of TileWriters before later ones
+  MakePanel (*make_panel)(DType right);             // of a type that widens to F32
+  MultiplyAdd multiply_add;
+  void (*flush)();  // orders the stores of TileWriters before later ones
 };
 
 const Processor& plain_processor();
-const Processor* avx2_processor();  // null if this machine lacks AVX2 or F16C
+const Processor* avx2_processor();  // null if this machine lacks AVX2, F16C or FMA
 
 const Processor& best_processor();
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <bascule/kernels/arithmetic.h>
 #include <bascule/kernels/dtype.h>
 
 namespace bascule::inline v0::kernels {
@@ -20,8 +21,9 @@ struct Segment {
   DType tensor_dtype = DType::kF32;
   DType slot_dtype = DType::kF32;
   std::uint32_t rank = 1;
-  std::uint64_t tensor_offset = 0;  // bytes from the tensor's address
-  std::uint64_t slot_offset = 0;    // bytes from the slot's beginning
+  std::uint32_t arithmetic = kNoArithmetic;  // index into the list of arithmetic, or none: a copy or a cast
+  std::uint64_t tensor_offset = 0;           // bytes from the tensor's address
+  std::uint64_t slot_offset = 0;             // bytes from the slot's beginning
   std::uint64_t elements = 0;
   std::array<std::int64_t, kMaxRank> shape{};           // shape[0] is the outermost
   std::array<std::int64_t, kMaxRank> tensor_strides{};  // elements

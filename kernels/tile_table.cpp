@@ -35,7 +35,8 @@ std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::ui
   for (std::size_t i = 0; i < inside.size(); ++i) {
     const Segment& run = *inside[i];
     const std::uint64_t element_bytes = size_of(run.slot_dtype);
-    if (!run.is_run() || path_of(run.tensor_dtype, run.slot_dtype) != tile.path) return std::nullopt;
+    if (!run.is_run() || run.arithmetic != kNoArithmetic || path_of(run.tensor_dtype, run.slot_dtype) != tile.path)
+      return std::nullopt;
     if (i == 0 ? run.slot_offset > at : run.slot_offset != at) return std::nullopt;
     if ((at - run.slot_offset) % element_bytes != 0) return std::nullopt;
     const std::uint64_t end = std::min(slot_end_of(run), begin + kTileBytes);
@@ -47,6 +48,16 @@ std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::ui
   }
   if (at != begin + kTileBytes) return std::nullopt;
   return tile;
+}
+
+// Whether the tile lies in one run to which a product is added, and threads can take 16 bytes of it at a time.
+bool is_product(std::span<const Segment* const> inside, std::uint64_t begin, std::span<const Arithmetic> arithmetic) {
+  if (inside.size() != 1 || inside[0]->arithmetic == kNoArithmetic) return false;
+  const Segment& run = *inside[0];
+  const Arithmetic& wanted = arithmetic[run.arithmetic];
+  return run.is_run() && wanted.rank > 0 && run.slot_offset <= begin && begin + kTileBytes <= slot_end_of(run) &&
+         run.slot_offset % kChunkBytes == 0 && wanted.columns % (kChunkBytes / size_of(run.slot_dtype)) == 0 &&
+         wanted.right.column_stride == 1;
 }
 
 bool fits(const Segment& segment, std::size_t tensors) {
@@ -62,7 +73,7 @@ void add_elements(TileTable& table, std::uint32_t segment, std::uint64_t begin, 
 // Whether the segment consists of rows that have the same bytes on both sides and are each long enough for a piece. A
 // run counts as one row.
 bool is_rows(const Segment& segment) {
-  if (segment.tensor_dtype != segment.slot_dtype) return false;
+  if (segment.tensor_dtype != segment.slot_dtype || segment.arithmetic != kNoArithmetic) return false;
   if (segment.is_run()) return true;
   const std::uint32_t inner = segment.rank - 1;
   return segment.tensor_strides[inner] == 1 && segment.slot_strides[inner] == 1 &&
@@ -124,6 +135,9 @@ void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot
     Tile tile;
     if (std::optional<Tile> runs = tile_of_runs(inside, begin, slot_bytes)) {
       tile = *runs;
+    } else if (is_product(inside, begin, table.arithmetic)) {
+      tile.path = TilePath::kProduct;
+      tile.first_piece = number_of(*inside[0]);
     } else {
       tile.first_piece = static_cast<std::uint32_t>(table.pieces.size());
       for (const Segment* segment : inside) {
@@ -143,7 +157,9 @@ void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot
 
 Segment widened(const Segment& segment) {
   const std::uint64_t bytes = size_of(segment.slot_dtype);
-  if (segment.tensor_dtype != segment.slot_dtype || segment.elements == 0 || segment.rank == 0) return segment;
+  if (segment.tensor_dtype != segment.slot_dtype || segment.arithmetic != kNoArithmetic || segment.elements == 0 ||
+      segment.rank == 0)
+    return segment;
   const std::uint32_t inner = segment.rank - 1;
   if (segment.tensor_strides[inner] != 1 || segment.slot_strides[inner] != 1) return segment;
   for (const auto& [wide, dtype] :
@@ -168,14 +184,16 @@ Segment widened(const Segment& segment) {
   return segment;
 }
 
-TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes) {
+TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
+                     std::span<const Arithmetic> arithmetic) {
   std::uint64_t at = 0;
   for (const Segment& segment : segments) {
-    if (segment.slot_offset != at || !fits(segment, tensors)) return {};
+    if (segment.slot_offset != at || !fits(segment, tensors) || !can_compute(segment, arithmetic, tensors)) return {};
     at = slot_end_of(segment);
   }
   if (at != slot_bytes) return {};
   TileTable table;
+  table.arithmetic.assign(arithmetic.begin(), arithmetic.end());
   cut(table, segments, slot_bytes, slot_end_of,
       [&](const Segment& segment, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const std::uint64_t from = std::max(begin, segment.slot_offset) - segment.slot_offset;
@@ -192,7 +210,7 @@ TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, s
   std::uint64_t before = 0;
   for (const Segment& segment : segments) {
     if (segment.slot_offset < before || slot_reach_of(segment) > slot_bytes || !fits(segment, tensors) ||
-        !can_cast(segment.slot_dtype, segment.tensor_dtype))
+        !can_cast(segment.slot_dtype, segment.tensor_dtype) || segment.arithmetic != kNoArithmetic)
       return {};
     before = segment.slot_offset;
   }

@@ -18,8 +18,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-// How a tile is made from tensors, or tensors from a tile. A name gives the tensor's type, then the slot's. (A low-rank
-// merge, W + (alpha/r) B A, will be another path for tiles and another kind of segment for pieces.)
+// How a tile is made from tensors, or tensors from a tile. A name gives the tensor's type, then the slot's.
 enum class TilePath : std::uint32_t {
   kPieces,
   kCopy,
@@ -27,6 +26,7 @@ enum class TilePath : std::uint32_t {
   kF32F16,
   kBF16F32,
   kF16F32,
+  kProduct,  // within one run, to which a product is added; only for pack
 };
 
 struct alignas(16) Tile {
@@ -34,7 +34,7 @@ struct alignas(16) Tile {
   std::uint32_t tensor[2] = {};
   std::uint32_t split = 0;  // the tile's bytes that belong to run 0; a multiple of 16
   TilePath path = TilePath::kPieces;
-  std::uint32_t first_piece = 0;  // for kPieces
+  std::uint32_t first_piece = 0;  // for kPieces; for kProduct: the index in TileTable::segments
   std::uint32_t pieces = 0;
 };
 
@@ -55,12 +55,15 @@ struct TileTable {
   std::vector<Tile> tiles;
   std::vector<Piece> pieces;
   std::vector<Segment> segments;  // the ones that pieces refer to; copies use the widest elements that fit
+  std::vector<Arithmetic> arithmetic;
 };
 
 // These make the tables for pack() and unpack(), from `segments` as pack.h and unpack.h describe them. If `slot_bytes`
 // is not 0, both return an empty table for segments with an unknown tensor or cast, or bytes outside the slot;
-// pack_table() also does so if they are unsorted, or have gaps or overlaps.
-TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes);
+// pack_table() also does so if they are unsorted, have gaps or overlaps, or need arithmetic that cannot be done, and
+// unpack_table() if they need any.
+TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
+                     std::span<const Arithmetic> arithmetic = {});
 TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes);
 
 // Turns a copy between equal types into one with elements of up to 8 bytes, which moves the same bytes in fewer, wider

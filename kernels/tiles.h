@@ -50,7 +50,8 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processo
 
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
-                           std::atomic<std::uint64_t>* bytes_done, const Processor& processor);
+                           std::atomic<std::uint64_t>* bytes_done, const Processor& processor,
+                           std::span<const Arithmetic> arithmetic = {});
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
