@@ -136,7 +136,7 @@ absl::Status Copier::plan_on_device(const Plan& plan, const Publication& publica
     return absl::OkStatus();
   device_plan_.reset();
   BASCULE_ASSIGN(device_plan_,
-                 queue_->plan(DeviceQueue::Into::kTensors, plan.segments(), targets_.size(), publication.bytes));
+                 queue_->plan(DeviceQueue::Into::kTensors, plan.segments(), targets_.size(), publication.bytes, {}));
   planned_.assign(plan.segments().begin(), plan.segments().end());
   planned_bytes_ = publication.bytes;
   return absl::OkStatus();

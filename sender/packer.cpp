@@ -22,7 +22,8 @@ class HostPacker final : public Packer {
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
                     std::atomic<std::uint64_t>& bytes_done) override {
-    digest_ = kernels::pack(packing.segments, packing.addresses, slot.writable(), want_digest, pool_, &bytes_done);
+    digest_ = kernels::pack(packing.segments, packing.addresses, slot.writable(), want_digest, pool_, &bytes_done,
+                            packing.arithmetic);
     return absl::OkStatus();
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream) override {
@@ -43,13 +44,15 @@ class DevicePlans {
   absl::Status check(DeviceQueue& queue, const Packing& packing) {
     Planned& planned = packing.registered ? registered_ : others_;
     BASCULE_TRY(planned.memory.check(queue.device(), packing.views, packing.plan_number));
+    BASCULE_TRY(planned.factors.check(queue.device(), packing.factors, packing.plan_number));
     return annotate(queue.check(packing.stream), "the stream of the tensors");
   }
   absl::Status make(DeviceQueue& queue, const Packing& packing) {
     Planned& planned = packing.registered ? registered_ : others_;
     // Weights that leave out a tied name have the same segments, and fewer addresses.
     const auto same = [&] {
-      return planned.tensors == packing.addresses.size() && std::ranges::equal(planned.segments, packing.segments);
+      return planned.tensors == packing.addresses.size() && std::ranges::equal(planned.segments, packing.segments) &&
+             std::ranges::equal(planned.arithmetic, packing.arithmetic);
     };
     if (planned.plan && (planned.number == packing.plan_number || same())) {
       planned.number = packing.plan_number;
@@ -57,8 +60,9 @@ class DevicePlans {
     }
     planned.plan.reset();
     BASCULE_ASSIGN(planned.plan, queue.plan(DeviceQueue::Into::kSlot, packing.segments, packing.addresses.size(),
-                                            packing.slot_bytes));
+                                            packing.slot_bytes, packing.arithmetic));
     planned.segments.assign(packing.segments.begin(), packing.segments.end());
+    planned.arithmetic.assign(packing.arithmetic.begin(), packing.arithmetic.end());
     planned.tensors = packing.addresses.size();
     planned.number = packing.plan_number;
     return absl::OkStatus();
@@ -69,9 +73,10 @@ class DevicePlans {
   struct Planned {
     std::uint64_t number = 0;
     std::vector<kernels::Segment> segments;
+    std::vector<kernels::Arithmetic> arithmetic;
     std::size_t tensors = 0;  // those with addresses
     std::unique_ptr<DevicePlan> plan;
-    KnownMemory memory;
+    KnownMemory memory, factors;
   };
   Planned registered_, others_;
 };

@@ -106,6 +106,9 @@ absl::Status Publisher::use(Registration made) {
   if (single_copy() && made.casts())
     return invalid_argument("slots=1: the parameters live in the slot and cannot be cast on the way; leave wire_dtype ",
                             "out, or use slots=2");
+  if (single_copy() && made.computes())
+    return invalid_argument("slots=1: the parameters live in the slot and cannot be scaled or merged on the way; use ",
+                            "slots=2");
   if (single_copy() && made.device() != kHost && !scheme_->on_device)
     return invalid_argument("slots=1: the parameters live in the slot; they lie on device ", made.device(), ", and ",
                             scheme_->name, " keeps its slots in host memory; use slots=2, or ",

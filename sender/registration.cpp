@@ -27,7 +27,8 @@ bool same_strides(const TensorView& a, const TensorView& b) {
 }
 
 bool same_elements(const TensorView& a, const TensorView& b) {
-  return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.shape, b.shape) && same_strides(a, b);
+  return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.shape, b.shape) && same_strides(a, b) &&
+         a.scale == b.scale && a.delta == b.delta;
 }
 
 // Checks a view before anything reads through it.
@@ -37,7 +38,9 @@ absl::Status check_view(const TensorView& view) {
   if (!view.strides.empty() && view.strides.size() != view.shape.size())
     return invalid_argument("tensor ", to_string(view), " has ", view.strides.size(), " strides for ",
                             view.shape.size(), " dimensions");
-  return absl::OkStatus();
+  if (view.delta == nullptr) return absl::OkStatus();
+  BASCULE_TRY(annotate(check_view(view.delta->b), "factor b"));
+  return annotate(check_view(view.delta->a), "factor a");
 }
 
 bool has_elements(const TensorView& view) { return byte_count(view.dtype, view.shape) > 0; }
@@ -158,6 +161,11 @@ absl::Status Registration::refresh() {
     plan_is_stale_ = false;
   }
   edition_ = edition;
+  if (computes()) {
+    factors_ = factors_of(views);
+    addresses_.resize(views.size());
+    for (const TensorView& factor : factors_) addresses_.push_back(factor.data);
+  }
   return absl::OkStatus();
 }
 
@@ -173,8 +181,10 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
   if (weights != nullptr) return packing_of(*weights);
   BASCULE_TRY(refresh());
   return Packing{.segments = plan_.segments(),
+                 .arithmetic = plan_.arithmetic(),
                  .addresses = addresses_,
                  .views = views_,
+                 .factors = factors_,
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
@@ -219,9 +229,13 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
   BASCULE_ASSIGN(other_plan_, Plan::gather(layout_, views));
   other_addresses_.clear();
   for (const TensorView& view : views) other_addresses_.push_back(view.data);
+  other_factors_ = factors_of(views);
+  for (const TensorView& factor : other_factors_) other_addresses_.push_back(factor.data);
   return Packing{.segments = other_plan_.segments(),
+                 .arithmetic = other_plan_.arithmetic(),
                  .addresses = other_addresses_,
                  .views = views,
+                 .factors = other_factors_,
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,

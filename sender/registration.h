@@ -20,8 +20,10 @@ namespace bascule::inline v0 {
 // What a packer needs from a source's tensors; valid until the next call of packing().
 struct Packing {
   std::span<const kernels::Segment> segments;
-  std::span<const std::byte* const> addresses;  // the tensors' addresses, by Segment::tensor
-  std::span<const TensorView> views;            // the tensors themselves, in that order
+  std::span<const kernels::Arithmetic> arithmetic;  // what the segments refer to
+  std::span<const std::byte* const> addresses;      // the tensors' addresses, by Segment::tensor
+  std::span<const TensorView> views;                // the tensors themselves, in that order
+  std::span<const TensorView> factors;              // and after them, the factors of products
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // these are the registered tensors, not others
   std::uint64_t plan_number = 0;  // changes with the segments
@@ -49,7 +51,8 @@ class Registration {
   int device() const { return device_; }                                   // where the tensors lie: a device, or kHost
   Stream stream() const { return source_ ? source_->stream() : nullptr; }  // as of the last packing()
 
-  bool casts() const;  // whether any tensor is sent as another type
+  bool casts() const;                                            // whether any tensor is sent as another type
+  bool computes() const { return !plan_.arithmetic().empty(); }  // whether any is scaled or merged while it is sent
   std::vector<Placement> cast_to(
       DType dtype) const;  // those that are sent as this type, and were registered as another
 
@@ -86,6 +89,7 @@ class Registration {
   ViewTable planned_;                  // the views from which plan_ was made
   std::uint64_t edition_ = 0;          // the source's edition when its views last matched planned_
   std::span<const TensorView> views_;  // the source's views, as of the last refresh()
+  std::vector<TensorView> factors_, other_factors_;
   std::vector<const std::byte*> addresses_;
   Plan other_plan_;  // for weights other than the registered ones
   std::vector<const std::byte*> other_addresses_;

@@ -65,9 +65,10 @@ class DeviceQueue {
   // else OK. Enqueues nothing.
   virtual absl::Status check(Stream caller) = 0;
 
-  // Makes a plan. Blocks until it is uploaded.
+  // Makes a plan. Only Into::kSlot takes arithmetic. Blocks until the plan is uploaded.
   virtual absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
-                                                           std::size_t tensors, std::uint64_t slot_bytes) = 0;
+                                                           std::size_t tensors, std::uint64_t slot_bytes,
+                                                           std::span<const kernels::Arithmetic> arithmetic) = 0;
   // Allocates uninitialised device memory, freed with the last copy of the pointer. Blocks. Returns RESOURCE_EXHAUSTED
   // if memory is short; the text says how much `what` ("the second set of the tensors") needs and how much the device
   // has.

@@ -8,9 +8,59 @@
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+kernels::Factor factor_of(const TensorView& matrix, std::uint32_t tensor) {
+  const bool dense = matrix.strides.empty();
+  return {.tensor = tensor,
+          .dtype = matrix.dtype,
+          .row_stride = dense ? matrix.shape[1] : matrix.strides[0],
+          .column_stride = dense ? 1 : matrix.strides[1]};
+}
+
+// Checks that pack can do the tensor's arithmetic. `factor` is the index of its product's first factor.
+absl::StatusOr<kernels::Arithmetic> arithmetic_of(const TensorView& tensor, DType sent, std::uint32_t factor) {
+  for (const DType dtype : {tensor.dtype, sent})
+    if (!kernels::widens_to_f32(dtype))
+      return invalid_argument("tensor ", tensor.name, " is ", tensor.delta != nullptr ? "merged" : "scaled",
+                              " while it is sent, which needs F32, BF16 or F16; found ", name_of(dtype));
+  if (tensor.delta == nullptr) return kernels::Arithmetic{.scale = tensor.scale};
+  const TensorView &b = tensor.delta->b, &a = tensor.delta->a;
+  const auto described = [&] {
+    return cat("tensor ", to_string(tensor), ": the factors of its product are b ", to_string(b), " and a ",
+               to_string(a));
+  };
+  for (const TensorView* const matrix : {&b, &a})
+    if (matrix->shape.size() != 2 || !kernels::widens_to_f32(matrix->dtype) || matrix->device != tensor.device ||
+        (!matrix->strides.empty() && matrix->strides.size() != 2))
+      return invalid_argument(described(), "; expected two matrices of F32, BF16 or F16 in ",
+                              place_name(tensor.device));
+  if (tensor.scale != 1) return invalid_argument(described(), "; give the scale with the product, not with the tensor");
+  const std::int64_t rank = b.shape[1];
+  if (rank < 1 || rank > static_cast<std::int64_t>(kernels::kMaxProductRank))
+    return invalid_argument(described(), "; expected a rank of 1 to ", kernels::kMaxProductRank);
+  const std::int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+  const auto columns = static_cast<std::int64_t>(element_count(tensor.shape)) / rows;
+  if (b.shape[0] != rows || a.shape[0] != rank || a.shape[1] != columns)
+    return invalid_argument(described(), "; expected b [", rows, ", rank] and a [rank, ", columns, "]");
+  return kernels::Arithmetic{.scale = tensor.delta->scale,
+                             .rank = static_cast<std::uint32_t>(rank),
+                             .columns = static_cast<std::uint64_t>(columns),
+                             .left = factor_of(b, factor),
+                             .right = factor_of(a, factor + 1)};
+}
+
+}  // namespace
+
 absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorView> tensors) {
   std::unordered_map<std::string_view, std::uint32_t> position;
-  for (std::uint32_t i = 0; i < tensors.size(); ++i) position.emplace(tensors[i].name, i);
+  std::vector<std::uint32_t> first_factor;  // by tensor
+  auto factors = static_cast<std::uint32_t>(tensors.size());
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    position.emplace(tensors[i].name, i);
+    first_factor.push_back(factors);
+    if (tensors[i].delta != nullptr) factors += 2;
+  }
   Plan plan;
   plan.segments_.reserve(layout.tensors().size());
   for (const Placement& placement : layout.tensors()) {
@@ -34,6 +84,12 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
     if (!merge_dimensions(tensor.shape, tensor.strides.empty() ? std::span(dense) : tensor.strides, dense, segment))
       return invalid_argument("tensor ", placement.spec.name, " lies in more than ", kernels::kMaxRank,
                               " separate strides; make it contiguous");
+    if (tensor.scale != 1 || tensor.delta != nullptr) {
+      segment.arithmetic = static_cast<std::uint32_t>(plan.arithmetic_.size());
+      BASCULE_ASSIGN(kernels::Arithmetic arithmetic,
+                     arithmetic_of(tensor, placement.spec.dtype, first_factor[found->second]));
+      plan.arithmetic_.push_back(arithmetic);
+    }
     plan.segments_.push_back(segment);
   }
   return plan;

@@ -15,9 +15,10 @@ namespace bascule::inline v0 {
 
 class Plan {
  public:
-  // Plans to fill `layout` from `tensors` by name, with casts if the types differ. Segment::tensor is the index into
-  // `tensors`. Returns INVALID_ARGUMENT, naming the tensor, if one is missing, has another shape, cannot be cast, or
-  // still has more than kernels::kMaxRank dimensions after merge_dimensions().
+  // Plans to fill `layout` from `tensors` by name, with casts if the types differ, and with their arithmetic.
+  // Segment::tensor is the index into `tensors`, followed by factors_of(tensors). Returns INVALID_ARGUMENT, naming the
+  // tensor, if one is missing, has another shape, cannot be cast or computed, or still has more than kernels::kMaxRank
+  // dimensions after merge_dimensions().
   static absl::StatusOr<Plan> gather(const Layout& layout, std::span<const TensorView> tensors);
 
   // Plans to fill `targets` from a slot of `layout`, for kernels::unpack. Segment::tensor is the index into `targets`.
@@ -28,13 +29,15 @@ class Plan {
   // the rest.
   static absl::StatusOr<Plan> scatter(const Layout& layout, std::span<const TargetTensor> targets, bool partial);
 
-  std::span<const kernels::Segment> segments() const { return segments_; }  // sorted by slot_offset
+  std::span<const kernels::Segment> segments() const { return segments_; }         // sorted by slot_offset
+  std::span<const kernels::Arithmetic> arithmetic() const { return arithmetic_; }  // what the segments refer to
 
   // For scatter(): whether, for each tensor of the layout, at least one part takes it whole.
   bool reads_all() const { return reads_all_; }
 
  private:
   std::vector<kernels::Segment> segments_;
+  std::vector<kernels::Arithmetic> arithmetic_;
   bool reads_all_ = true;
 };
 

@@ -58,18 +58,45 @@ std::string to_string(const TensorView& view) {
   return to_string(TensorSpec{std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}});
 }
 
+std::vector<TensorView> factors_of(std::span<const TensorView> views) {
+  std::vector<TensorView> factors;
+  for (const TensorView& view : views)
+    if (view.delta != nullptr) factors.insert(factors.end(), {view.delta->b, view.delta->a});
+  return factors;
+}
+
 std::string place_name(int device) { return device == kHost ? "host memory" : cat("device ", device); }
 
 BorrowedTensors::BorrowedTensors(std::vector<BorrowedTensor> tensors, Stream stream)
     : tensors_(std::move(tensors)), stream_(stream) {
   views_.reserve(tensors_.size());
-  for (const BorrowedTensor& tensor : tensors_)
+  deltas_.reserve(tensors_.size());  // views point to them
+  for (const BorrowedTensor& tensor : tensors_) {
     views_.push_back({.name = tensor.spec.name,
                       .dtype = tensor.spec.dtype,
                       .shape = tensor.spec.shape,
                       .strides = tensor.strides,
                       .data = static_cast<const std::byte*>(tensor.data),
-                      .device = tensor.device});
+                      .device = tensor.device,
+                      .scale = tensor.scale});
+    if (!tensor.delta) continue;
+    const auto view_of = [&](const BorrowedLowRank::Factor& factor) {
+      return TensorView{.name = tensor.spec.name,
+                        .dtype = factor.dtype,
+                        .shape = factor.shape,
+                        .strides = factor.strides,
+                        .data = static_cast<const std::byte*>(factor.data),
+                        .device = tensor.device};
+    };
+    deltas_.push_back({.b = view_of(tensor.delta->b), .a = view_of(tensor.delta->a), .scale = tensor.delta->scale});
+    views_.back().delta = &deltas_.back();
+  }
+}
+
+void BorrowedTensors::move_factors(std::size_t i, const void* b, const void* a) {
+  LowRankView& delta = deltas_[static_cast<std::size_t>(views_[i].delta - deltas_.data())];
+  delta.b.data = static_cast<const std::byte*>(b);
+  delta.a.data = static_cast<const std::byte*>(a);
 }
 
 void BorrowedTensors::move(std::size_t i, const void* data, std::vector<std::int64_t> strides) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
+struct LowRankView;
+
 // Where a tensor's elements lie, in host memory or on a device of this process. Valid as long as the tensor itself.
 struct TensorView {
   std::string_view name;
@@ -39,7 +42,24 @@ struct TensorView {
   std::span<const std::int64_t> strides;  // elements; empty means contiguous in C order
   const std::byte* data = nullptr;
   int device = kHost;  // the device on which `data` lies, or kHost
+  // Arithmetic of a send, in F32 before the only rounding (kernels/arithmetic.h): each element is multiplied by `scale`
+  // or, if `delta` is given, the scaled product is added to it. The tensor itself does not change. Needs F32, BF16 or
+  // F16 on both sides, and two slots or more.
+  float scale = 1;
+  const LowRankView* delta = nullptr;
 };
+
+// A product of two matrices that a send adds to a tensor, as the merge of a LoRA adapter does: w + scale * b a. The
+// tensor's first dimension are its rows; all others together are its columns. Both factors lie where the tensor lies.
+struct LowRankView {
+  TensorView b;  // [rows, rank]
+  TensorView a;  // [rank, columns]
+  float scale = 1;
+};
+
+// The factors b and a of each view with a product, in the order of `views`. Their addresses follow those of the views
+// in a list for kernels::pack, so that of b of the n-th product has the index views.size() + 2n.
+std::vector<TensorView> factors_of(std::span<const TensorView> views);
 
 // Like TensorView, for writable memory; always contiguous.
 struct MutableTensorView {
@@ -85,12 +105,26 @@ class TensorSource {
   virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
 };
 
+// The factors of a product for BorrowedTensor: contiguous or with strides, in elements.
+struct BorrowedLowRank {
+  struct Factor {
+    DType dtype = DType::kF32;
+    std::vector<std::int64_t> shape{};    // b: [rows, rank]; a: [rank, columns]
+    std::vector<std::int64_t> strides{};  // empty: contiguous in C order
+    const void* data = nullptr;
+  };
+  Factor b, a;
+  float scale = 1;
+};
+
 // A tensor that stays in its owner's hands, described by a spec, strides and an address.
 struct BorrowedTensor {
   TensorSpec spec;
   std::vector<std::int64_t> strides{};  // elements; empty: contiguous in C order
   const void* data = nullptr;
   int device = kHost;
+  float scale = 1;                         // see TensorView
+  std::optional<BorrowedLowRank> delta{};  // on the same device
 };
 
 // For a program that itself tracks where its tensors lie, such as a binding to another language, so that no send has to
@@ -104,6 +138,8 @@ class BorrowedTensors final : public TensorSource {
   // Reports that tensor `i` now lies at `data`, with the same or the given strides; its shape and type stay.
   void move(std::size_t i, const void* data) { views_[i].data = static_cast<const std::byte*>(data); }
   void move(std::size_t i, const void* data, std::vector<std::int64_t> strides);
+  // Reports that the factors of tensor i's product now lie at `b` and `a`; their shapes, types and strides stay.
+  void move_factors(std::size_t i, const void* b, const void* a);
   void set_stream(Stream stream) { stream_ = stream; }  // see stream()
 
   absl::StatusOr<std::span<const TensorView>> views() override;
@@ -112,6 +148,7 @@ class BorrowedTensors final : public TensorSource {
 
  private:
   std::vector<BorrowedTensor> tensors_;
+  std::vector<LowRankView> deltas_;  // of the tensors that have one, in their order
   std::vector<TensorView> views_;
   Stream stream_;
   std::uint64_t edition_ = 1;

@@ -88,14 +88,15 @@ class CudaQueue final : public DeviceQueue {
   }
 
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
-                                                   std::size_t tensors, std::uint64_t slot_bytes) override {
+                                                   std::size_t tensors, std::uint64_t slot_bytes,
+                                                   std::span<const kernels::Arithmetic> arithmetic) override {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
     const std::string what = cat("the tables for packing or copying ", tensors, " tensors");
     if (into == Into::kSlot) {
       auto made = std::make_unique<Packs>();
-      BASCULE_TRY(asked_for(what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan))));
+      BASCULE_TRY(asked_for(what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan, arithmetic))));
       return made;
     }
     auto made = std::make_unique<Unpacks>();

@@ -1,5 +1,6 @@
 #include <bascule/kernels/cuda_pack.h>
 
+#include "kernels/adapters.h"
 #include "kernels/layouts.h"
 #include "kernels/random_layouts.h"
 #include "on_device.h"
@@ -23,12 +24,13 @@ struct TensorsOnDevice {
   }
 };
 
-void expect_packed(const Tensors& tensors, std::size_t shift = 0) {
+// `arithmetic` and `expected` belong to the tensors of adapters.h.
+void expect_packed(const Tensors& tensors, const std::vector<std::byte>& expected, std::size_t shift = 0,
+                   std::span<const Arithmetic> arithmetic = {}) {
   SCOPED_TRACE(testing::Message() << "slot of " << tensors.slot_bytes << " bytes, sources " << shift << " bytes off");
-  const std::vector<std::byte> expected = naive_pack(tensors);
   TensorsOnDevice device(tensors, shift);
   PackPlan plan;
-  ASSERT_CUDA(PackPlan::make(tensors.segments, tensors.addresses.size(), tensors.slot_bytes, &plan));
+  ASSERT_CUDA(PackPlan::make(tensors.segments, tensors.addresses.size(), tensors.slot_bytes, &plan, arithmetic));
   for (const bool want_digest : {true, false, true}) {
     const OnDevice slot(std::vector<std::byte>(tensors.slot_bytes, std::byte{0xa5}));
     ASSERT_CUDA(plan.pack(device.addresses, slot.data(), want_digest, nullptr));
@@ -40,6 +42,13 @@ void expect_packed(const Tensors& tensors, std::size_t shift = 0) {
       ASSERT_EQ(to_hex(plan.digest()), to_hex(digest_of(expected)));
     }
   }
+}
+
+void expect_packed(const Tensors& tensors, std::size_t shift = 0) {
+  expect_packed(tensors, naive_pack(tensors), shift);
+}
+void expect_packed(const Adapters& adapters, std::size_t shift = 0) {
+  expect_packed(adapters.tensors, naive_pack(adapters), shift, adapters.arithmetic);
 }
 
 TEST(CudaPack, RandomLayoutsAreThoseOfTheNaivePack) {
@@ -63,6 +72,35 @@ TEST(CudaPack, LargeRunsOfEveryPathAtEveryAlignment) {
     tensors.add_run(DType::kU8, DType::kU8, 3, random);  // later elements lie across the borders of tiles
     tensors.add_run(from, to, 100'000, random);
     for (const std::size_t shift : {0, 8, 4, 2, 1}) ASSERT_NO_FATAL_FAILURE(expect_packed(tensors, shift));
+  }
+}
+
+TEST(CudaPack, RandomAdaptersAreThoseOfTheFormula) {
+  BASCULE_NEEDS_GPUS(1);
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ASSERT_NO_FATAL_FAILURE(expect_packed(random_adapters(seed, 12, seed % 3 == 0 ? 400 : 30), seed % 4 * 2));
+  }
+}
+
+// Whole tiles, of each type, at every alignment of the factors.
+TEST(CudaPack, LargeMergesAreThoseOfTheFormula) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(17);
+  for (const auto& [from, to] : {std::pair{DType::kBF16, DType::kBF16},
+                                 {DType::kF32, DType::kBF16},
+                                 {DType::kF32, DType::kF32},
+                                 {DType::kF16, DType::kF16},
+                                 {DType::kBF16, DType::kF32}}) {
+    for (const DType factor : {DType::kF32, DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(testing::Message() << name_of(from) << " to " << name_of(to) << ", factors of " << name_of(factor));
+      Adapters adapters;
+      adapters.merge({from, to, factor, factor}, 150, 1024, 16, 2, false, random);
+      adapters.merge({from, to, factor, factor}, 100, 1000, 5, 0.5F, false, random);
+      adapters.merge({from, to, factor, factor}, 100, 1002, 7, 1, false, random);  // no multiple of 16 bytes
+      adapters.merge({from, to, factor, factor}, 70, 1024, 8, 1, true, random);
+      for (const std::size_t shift : {0, 4, 2}) ASSERT_NO_FATAL_FAILURE(expect_packed(adapters, shift));
+    }
   }
 }
 

@@ -94,7 +94,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
     std::vector<std::byte> expected(bytes);
     kernels::ThreadPool pool(4);
     const auto digest = kernels::pack(model.segments, model.addresses, expected, true, pool, nullptr);
-    const auto plan = queue_->plan(DeviceQueue::Into::kSlot, model.segments, addresses.size(), bytes);
+    const auto plan = queue_->plan(DeviceQueue::Into::kSlot, model.segments, addresses.size(), bytes, {});
     ASSERT_THAT(plan, IsOk());
     const auto packed = queue_->allocate(bytes, "what is packed");
     ASSERT_THAT(packed, IsOk());
