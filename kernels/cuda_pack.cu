@@ -64,6 +64,7 @@ struct PackRuns {
 };
 
 // One element per lane; an element that a tile's border cuts is written only as far as it belongs to this piece.
+template <bool kComputes>
 __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte* slot) {
   if (piece.kind == Piece::Kind::kRun)
     return copy_run(table.addresses[piece.index] + piece.tensor_offset, slot + piece.begin,
@@ -76,11 +77,14 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
 #pragma unroll 4
   for (std::uint64_t element = piece.begin / slot_bytes + threadIdx.x % 32; element < last; element += 32) {
     const std::byte* const at = from + place_of(segment, element).in_tensor * static_cast<std::int64_t>(tensor_bytes);
-    const std::uint64_t value =
-        segment.arithmetic == kNoArithmetic
-            ? cast_element(load_element(at, tensor_bytes), segment.tensor_dtype, segment.slot_dtype)
-            : round_to(segment.slot_dtype, computed(table.arithmetic[segment.arithmetic], table.addresses, element,
-                                                    f32_of(segment.tensor_dtype, at)));
+    std::uint64_t value = 0;
+    if (kComputes && segment.arithmetic != kNoArithmetic) {
+      const Arithmetic& arithmetic = table.arithmetic[segment.arithmetic];
+      value = round_to(segment.slot_dtype,
+                       computed(arithmetic, table.addresses, element, f32_of(segment.tensor_dtype, at)));
+    } else {
+      value = cast_element(load_element(at, tensor_bytes), segment.tensor_dtype, segment.slot_dtype);
+    }
     const std::uint64_t begin = element * slot_bytes;
     if (begin >= piece.begin && begin + slot_bytes <= piece.end) {
       store_element(to + begin, value, slot_bytes);
@@ -91,24 +95,28 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
   }
 }
 
-// One block per tile, starting with `first_tile`.
+// One block per tile, starting with `first_tile`. Tables without arithmetic have their own kernel, whose registers
+// suffice for copies.
+template <bool kComputes>
 __global__ void __launch_bounds__(kThreads, 2)
     pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestOutput target) {
   const std::uint64_t number = first_tile + blockIdx.x;
   const Tile tile = table.tiles[number];
   const std::uint64_t* const block_keys = make_block_keys();
-  if (tile.path == TilePath::kProduct) {
-    const Segment& segment = table.segments[tile.first_piece];
-    const PackProduct product{segment, table.arithmetic[segment.arithmetic], table.addresses, slot, number, block_keys,
-                              target};
-    return segment.slot_dtype == DType::kF32 ? product.run<4>() : product.run<8>();
+  if constexpr (kComputes) {
+    if (tile.path == TilePath::kProduct) {
+      const Segment& segment = table.segments[tile.first_piece];
+      const PackProduct product{
+          segment, table.arithmetic[segment.arithmetic], table.addresses, slot, number, block_keys, target};
+      return segment.slot_dtype == DType::kF32 ? product.run<4>() : product.run<8>();
+    }
   }
   if (tile.path != TilePath::kPieces) {
     const Runs runs(tile, table.addresses);
     return by_path(tile.path, runs.alignment(), PackRuns{runs, slot, number, block_keys, target});
   }
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
-    pack_piece(table.pieces[tile.first_piece + i], table, slot);
+    pack_piece<kComputes>(table.pieces[tile.first_piece + i], table, slot);
   if (target.totals == nullptr) return;
   __syncthreads();  // the tile is read again from the slot, which is in the caches now
   LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
@@ -148,7 +156,8 @@ CudaResult PackPlan::advance(std::uint64_t end, Stream stream) {
   if (tiles <= tiles_done_) return {};
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
-  BASCULE_CUDA_CHECK(launch_tiles(pack_tiles, tiles - tiles_done_, stream, table_.view(), slot_, tiles_done_, target_));
+  const auto kernel = table_.computes() ? pack_tiles<true> : pack_tiles<false>;
+  BASCULE_CUDA_CHECK(launch_tiles(kernel, tiles - tiles_done_, stream, table_.view(), slot_, tiles_done_, target_));
   if (target_.totals != nullptr) cell_.launched(tiles - tiles_done_);
   tiles_done_ = tiles;
   return {};

@@ -64,6 +64,7 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
   BASCULE_CUDA_PASS(guard.result());
   result.tiles_ = table.tiles.size();
   result.tensors_ = tensors;
+  result.computes_ = !table.arithmetic.empty();
   const std::size_t tile_bytes = table.tiles.size() * sizeof(Tile), piece_bytes = table.pieces.size() * sizeof(Piece);
   const std::size_t segment_bytes = table.segments.size() * sizeof(Segment);
   const std::size_t arithmetic_bytes = table.arithmetic.size() * sizeof(Arithmetic);

@@ -51,6 +51,7 @@ class DeviceTable {
   int device() const { return device_; }
   std::uint64_t tiles() const { return tiles_; }
   std::size_t tensors() const { return tensors_; }
+  bool computes() const { return computes_; }  // whether it has arithmetic
   const TableView& view() const { return view_; }
 
   // Gives `addresses`, one per tensor, to the kernels that are launched later on `stream`.
@@ -64,6 +65,7 @@ class DeviceTable {
   int device_ = -1;
   std::uint64_t tiles_ = 0;
   std::size_t tensors_ = 0;
+  bool computes_ = false;
   DeviceMemory memory_, addresses_;
   PinnedMemory sets_;  // kAddressSets times tensors_
   std::array<Event, kAddressSets> copied_;
