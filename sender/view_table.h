@@ -16,7 +16,7 @@ class ViewTable {
  public:
   ViewTable() = default;
   explicit ViewTable(std::span<const TensorView> views);
-  // Whether the recorded view `i` equals `view`, except for its data and that of its factors.
+  // Whether the recorded view `i` equals `view`, except for the addresses of its data and its factors.
   bool same(std::size_t i, const TensorView& view) const;
 
  private:
@@ -25,7 +25,7 @@ class ViewTable {
                 end = 0;  // where the next entry's name, shape and strides begin
     DType dtype = DType::kF32;
     float scale = 1;
-    bool has_delta = false;  // its numbers follow the strides: those of delta_numbers()
+    bool has_delta = false;  // delta_numbers() follow the strides
   };
   std::vector<Entry> entries_{Entry{}};  // the first one begins at 0
   std::vector<char> names_;

@@ -57,8 +57,8 @@ struct LowRankView {
   float scale = 1;
 };
 
-// The factors b and a of each view with a product, in the order of `views`. Their addresses follow those of the views
-// in a list for kernels::pack, so that of b of the n-th product has the index views.size() + 2n.
+// The factors b and a of each view with a product, in the order of `views`. In a list of addresses for kernels::pack
+// they follow the views: b of the n-th product has the index views.size() + 2n.
 std::vector<TensorView> factors_of(std::span<const TensorView> views);
 
 // Like TensorView, for writable memory; always contiguous.

@@ -57,7 +57,7 @@ class Calls:
             self.ended(call)
 
     def begin(self, call: Call) -> None:
-        """What held() does first. Afterwards, also if this raises, set call.over, and then call ended()."""
+        """What held() does first. Afterwards, even if this raises, set call.over, and then call ended()."""
         nested = self.within()
         for _ in _looks():
             self._open.add(call)  # before it looks for a flip, as a flip looks for calls once it is announced

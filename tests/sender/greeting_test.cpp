@@ -111,7 +111,8 @@ TEST_F(LoggedGreeting, AgainAndAgainFillsNoLog) {
   for (int i = 0; i < 300; ++i) {
     const auto worker = connect();
     Hello hello = WireWorker::hello(i < 299 ? "a" : "b", 1);
-    hello.expected = std::make_shared<const std::vector<TensorSpec>>(std::vector<TensorSpec>{{"no such", DType::kF32, {1}}});
+    hello.expected =
+        std::make_shared<const std::vector<TensorSpec>>(std::vector<TensorSpec>{{"no such", DType::kF32, {1}}});
     worker->say(hello);
     EXPECT_TRUE(worker->expect<Refused>().final);
   }
@@ -124,7 +125,8 @@ TEST_F(LoggedGreeting, WithNamesThatWouldClearTheTerminalShowsThemEscaped) {
   const auto worker = connect();
   Hello hello = WireWorker::hello("a", 1);
   hello.host = "h\x1b[2J";
-  hello.expected = std::make_shared<const std::vector<TensorSpec>>(std::vector<TensorSpec>{{"x\x1b[2J\ny", DType::kF32, {1}}});
+  hello.expected =
+      std::make_shared<const std::vector<TensorSpec>>(std::vector<TensorSpec>{{"x\x1b[2J\ny", DType::kF32, {1}}});
   worker->say(hello);
   EXPECT_THAT(worker->expect<Refused>().why, HasSubstr("x\\x1b[2J\ny"));
   EXPECT_THAT(lines(), testing::Each(testing::Not(testing::AnyOf(HasSubstr("\x1b"), HasSubstr("\n")))));

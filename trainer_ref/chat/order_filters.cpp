@@ -16,7 +16,7 @@ struct Keyed {
   Value key, item;
 };
 
-// sorted(): items with equal keys keep their order, also in reverse.
+// sorted(): items with equal keys keep their order, even in reverse.
 absl::StatusOr<std::vector<Keyed>> sorted(Machine& machine, std::vector<Keyed> items, bool reverse) {
   absl::Status failed;
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& left, const Keyed& right) {
