@@ -95,7 +95,9 @@ class EndsWithoutMemory : public testing::Test {
   // serve its version.
   void send() {
     model_.step(++generation_);
-    const absl::StatusOr<SendReport> report = sender_->send();
+    absl::StatusOr<SendReport> report = sender_->send();
+    // Without memory for the manifest the version is aborted, and the next send brings it.
+    if (scheme_ == "memmap" && absl::IsResourceExhausted(report.status())) report = sender_->send();
     ASSERT_THAT(report, IsOk());
     std::set<std::string> lost;
     for (const WorkerReport& worker : report->workers)
