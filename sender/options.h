@@ -23,7 +23,8 @@ struct SenderOptions {
   ExpectedWorkers expect_workers{};
   // Called from any thread of the sender; default: silent. The sender may be destroyed inside this call, or inside
   // `warn` or `trace`. It then ends on another thread, soon after the call has returned, and makes no further call.
-  // Lines that a peer can cause again and again have a limit (docs/design/protocol.md): repeats are left out and counted.
+  // Lines that a peer can cause again and again have a limit (docs/design/protocol.md): repeats are left out and
+  // counted.
   std::function<void(std::string_view)> log{};
   // Called like `log`, with lines about something that went wrong, such as a worker that was given up. Default: `log`
   // gets them.

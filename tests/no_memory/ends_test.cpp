@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(OfTheWorker, AtEachMessage,
                                          "b to sender: ready", "b to sender: prepared", "b to sender: ack",
                                          "b to sender: released"));
 
-// Another worker of the same name is refused, and comes again: also if it has no memory when it hears that.
+// Another worker of the same name is refused, and comes again: also if it has no memory to handle the refusal.
 TEST_F(EndsWithoutMemory, ARefusedWorkerGreetsAgain) {
   std::atomic<int> greetings = 0;
   std::size_t n = 1;
@@ -164,11 +164,11 @@ TEST_F(EndsWithoutMemory, ARefusedWorkerGreetsAgain) {
     before = failures();
     arm("twin from sender: refused", n);
     greetings = 0;
-    auto twin = Receiver::connect(
-        {.endpoint = endpoint(), .worker = "a", .threads = 1, .trace = [&](std::string_view line) {
-           trace(cat("twin ", line));
-           if (line == "to sender: hello") ++greetings;
-         }});
+    auto twin =
+        Receiver::connect({.endpoint = endpoint(), .worker = "a", .threads = 1, .trace = [&](std::string_view line) {
+                             trace(cat("twin ", line));
+                             if (line == "to sender: hello") ++greetings;
+                           }});
     ASSERT_THAT(twin, IsOk());
     twin->join();
     const Deadline deadline(patience());

@@ -64,7 +64,8 @@ TEST(TextsWithoutMemory, TheManifestOfMemmap) {
   const TempFolder files;
   std::vector<memmap::WholeVersion> versions;
   for (std::uint32_t i = 0; i < 8; ++i)
-    versions.push_back({.slot = {1, i}, .inode = i, .bytes = 8, .stamp = {.epoch = 1, .version = i + 1, .digest = Digest{}}});
+    versions.push_back(
+        {.slot = {1, i}, .inode = i, .bytes = 8, .stamp = {.epoch = 1, .version = i + 1, .digest = Digest{}}});
   fail_at_each([&]() -> absl::Status {
     BASCULE_ASSIGN(const memmap::Folder folder, memmap::Folder::open(files.path()));
     BASCULE_TRY(replace_file(files.path() / memmap::kManifest, memmap::manifest_text(versions), folder.fd()).status());

@@ -52,7 +52,8 @@ class FewDescriptors : public testing::TestWithParam<const char*> {
     if (served) return absl::OkStatus();
     const absl::Status seen = worker.status().error;
     const absl::Status waited = sender.wait_for_workers(1, absl::ZeroDuration()).status();
-    return absl::ResourceExhaustedError(cat(to_string(worker.status().state), ": ", message_of(seen), " / ", message_of(waited)));
+    return absl::ResourceExhaustedError(
+        cat(to_string(worker.status().state), ": ", message_of(seen), " / ", message_of(waited)));
   }
 };
 
