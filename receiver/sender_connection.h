@@ -60,7 +60,7 @@ class SenderConnection {
   void welcomed();
   void hang_up() noexcept;
   // Searches again after a pause, which grows from 10 ms to half a second. After a final refusal it grows from half a
-  // second to ten, and ends within a heartbeat once another sender has the socket.
+  // second to ten, and ends within a heartbeat once the socket is no longer the refusing sender's.
   void retry(bool refused_for_good = false) noexcept;
   void flipped() { tries_ = 0; }
   void end();  // searches no longer; a present connection stays until hang_up()

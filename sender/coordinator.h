@@ -183,8 +183,8 @@ class Coordinator : private WorkerLine {
 
   // I/O thread only.
   Fleet fleet_;
-  std::deque<Action> actions_;  // to be carried out
-  LogLimit log_limit_;
+  std::deque<Action> actions_;       // to be carried out
+  LogLimit log_limit_, warn_limit_;  // apart: refusals without end must not hide who joins
   bool carrying_out_ = false;
   std::map<WorkerId, Connection> connections_;
   WorkerId next_worker_ = 1;

@@ -252,7 +252,7 @@ void Coordinator::carry_out(action::Log& log) {
   const Sink& sink = log.is_warning ? warn_ : log_;
   if (!sink) return;
   std::optional<std::string> line = one_line(log.line);
-  if (log.by_peer) line = log_limit_.pass(*line, Clock::now());
+  if (log.by_peer) line = (log.is_warning ? warn_limit_ : log_limit_).pass(*line, Clock::now());
   if (line) sink(*line);
 }
 

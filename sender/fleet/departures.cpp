@@ -21,8 +21,9 @@ void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
   if (const Member* member = books_.roster.welcomed(gone.holder))
     evict(member->id, gone.ended
                           ? unavailable("its process is gone")
-                          : unavailable("its lease pipe was closed, so its leases end: its process is ending, or "
-                                        "it closed descriptors that it had not opened, which it must not"));
+                          : unavailable("its lease pipe was closed, so its leases end: its process is ending, "
+                                        "had no descriptor left to take the pipe with (ulimit -n), or closed "
+                                        "descriptors that it had not opened, which it must not"));
   let_leave(turn);
   books_.slots.end_leases(gone.holder);
   books_.roster.forget(gone.holder);

@@ -95,7 +95,9 @@ class EndsWithoutMemory : public testing::Test {
   // serve its version.
   void send() {
     model_.step(++generation_);
-    const absl::StatusOr<SendReport> report = sender_->send();
+    absl::StatusOr<SendReport> report = sender_->send();
+    // Without memory for the manifest the version is aborted, and the next send brings it.
+    if (scheme_ == "memmap" && absl::IsResourceExhausted(report.status())) report = sender_->send();
     ASSERT_THAT(report, IsOk());
     std::set<std::string> lost;
     for (const WorkerReport& worker : report->workers)
@@ -153,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(OfTheWorker, AtEachMessage,
                                          "b to sender: ready", "b to sender: prepared", "b to sender: ack",
                                          "b to sender: released"));
 
-// Another worker of the same name is refused, and comes again, even if it has no memory when it learns that.
+// Another worker of the same name is refused, and comes again, even if it has no memory to handle the refusal.
 TEST_F(EndsWithoutMemory, ARefusedWorkerGreetsAgain) {
   std::atomic<int> greetings = 0;
   std::size_t n = 1;

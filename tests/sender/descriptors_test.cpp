@@ -42,9 +42,14 @@ class FewDescriptors : public testing::TestWithParam<const char*> {
     BASCULE_TRY(sender.register_model(model.source()));
     BASCULE_TRY(sender.send().status());
     BASCULE_ASSIGN(Receiver worker, Receiver::connect({.endpoint = endpoint, .worker = "w", .threads = 1}));
-    const Deadline deadline(absl::Milliseconds(500));
-    while (!worker.commit().changed && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (worker.status().version == 1) return absl::OkStatus();
+    const auto serves = [&] {
+      worker.commit();
+      return worker.status().version == 1;
+    };
+    bool served = serves();
+    for (const Deadline deadline(absl::Seconds(1)); !served && !deadline.passed(); served = serves())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (served) return absl::OkStatus();
     const absl::Status seen = worker.status().error;
     const absl::Status waited = sender.wait_for_workers(1, absl::ZeroDuration()).status();
     return absl::ResourceExhaustedError(
