@@ -81,6 +81,8 @@ TEST_P(LoadOnceOn, UnpackDigestsWhatItWrites) {
   const Processor processor = {.run_cast = real->run_cast,
                                .page_sums = sums_then_change,
                                .tile_writer = real->tile_writer,
+                               .make_panel = real->make_panel,
+                               .multiply_add = real->multiply_add,
                                .flush = real->flush};
   for (Model& model : models()) {
     model.pack_with(one_, *real);
@@ -104,6 +106,8 @@ TEST_P(LoadOnceOn, PackDigestsWhatItRead) {
   const Processor processor = {.run_cast = real->run_cast,
                                .page_sums = change_then_sums,
                                .tile_writer = real->tile_writer,
+                               .make_panel = real->make_panel,
+                               .multiply_add = real->multiply_add,
                                .flush = real->flush};
   for (Model& model : models()) {
     const Digest expected = model.pack_with(one_, *real);

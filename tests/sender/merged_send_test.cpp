@@ -68,11 +68,11 @@ class MergedSend : public testing::Test {
     EXPECT_THAT(engine, IsOk());
     EXPECT_THAT(engine->wait_ready(patience()), IsOk());
     const Flip flip = engine->commit();
-    for (const TensorView& view : engine->weights(flip.slot)) {
-      if (view.name != name) continue;
-      std::vector<float> values(element_count(view.shape));
-      EXPECT_EQ(view.dtype, DType::kF32);
-      std::memcpy(values.data(), view.data, values.size() * sizeof(float));
+    const TensorView* const view = engine->weights(flip.slot).find(name);
+    if (view != nullptr) {
+      std::vector<float> values(element_count(view->shape));
+      EXPECT_EQ(view->dtype, DType::kF32);
+      std::memcpy(values.data(), view->data, values.size() * sizeof(float));
       return values;
     }
     ADD_FAILURE() << "no tensor " << name;

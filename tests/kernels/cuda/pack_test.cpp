@@ -116,7 +116,7 @@ TEST(CudaPack, SlotsOfEverySmallSize) {
 
 TEST(CudaPack, NothingAtAll) {
   BASCULE_NEEDS_GPUS(1);
-  ASSERT_NO_FATAL_FAILURE(expect_packed({}));
+  ASSERT_NO_FATAL_FAILURE(expect_packed(Tensors()));
   std::mt19937_64 random(5);
   Tensors tensors;
   tensors.add(DType::kF32, DType::kBF16, {3, 0, 2}, {0, 1, 2}, 0, false, 0, random);
