@@ -128,7 +128,8 @@ absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::D
     const auto left = absl::ToInt64Milliseconds(std::min(deadline.left(), kStoppedInterval)) + 1;
     if (::poll(wanted.data(), wanted.size(), static_cast<int>(left)) < 0 && errno != EINTR)
       return errno_status(errno, "wait for an answer");
-    if (wanted[1].revents != 0) BASCULE_TRY(write_some(rest));
+    if (wanted[1].revents != 0)
+      if (absl::Status written = write_some(rest); !written.ok()) return after_its_lines(std::move(written), is_answer);
     if (wanted[0].revents != 0) BASCULE_TRY(read_some());
   }
 }
@@ -154,6 +155,15 @@ absl::Status LineProcess::read_some() {
   else if (errno != EAGAIN && errno != EINTR)
     return errno_status(errno, "read an answer");
   return absl::OkStatus();
+}
+
+// Looks at what the program printed before it closed its stdin: that is in the pipe by now, and often says why.
+absl::Status LineProcess::after_its_lines(absl::Status why, const IsAnswer& is_answer) {
+  std::size_t before = 0;
+  do before = read_.size();
+  while (read_some().ok() && read_.size() > before);
+  BASCULE_TRY(next_answer(is_answer).status());
+  return why;
 }
 
 absl::Status LineProcess::gone(std::string_view how) const {

@@ -58,6 +58,7 @@ class LineProcess {
   absl::StatusOr<std::optional<std::string>> next_answer(const IsAnswer& is_answer);
   absl::Status write_some(std::string_view& rest);
   absl::Status read_some();
+  absl::Status after_its_lines(absl::Status why, const IsAnswer& is_answer);
   absl::Status gone(std::string_view how) const;
 
   ChildProcess process_;
