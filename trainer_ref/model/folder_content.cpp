@@ -74,8 +74,8 @@ std::string foreign_weights(const fs::path& folder, const std::vector<std::strin
 }  // namespace
 
 std::string instead_of_config(const fs::path& folder) {
-  if (const std::string adapter = adapter_in(folder); !adapter.empty()) return adapter;
-  if (const std::string foreign = foreign_weights(folder, names_in(folder)); !foreign.empty()) return foreign;
+  if (std::string adapter = adapter_in(folder); !adapter.empty()) return adapter;
+  if (std::string foreign = foreign_weights(folder, names_in(folder)); !foreign.empty()) return foreign;
   return subfolder_of(folder);
 }
 
@@ -86,7 +86,7 @@ std::string instead_of_weights(const fs::path& folder) {
         "it has pytorch_model.bin, which is not read here; convert it: python3 -c \"from transformers import "
         "AutoModelForCausalLM as M; M.from_pretrained('",
         folder.string(), "').save_pretrained('CONVERTED')\", and copy the tokenizer's files there");
-  if (const std::string adapter = adapter_in(folder); !adapter.empty()) return adapter;
+  if (std::string adapter = adapter_in(folder); !adapter.empty()) return adapter;
   const auto is_shard = [](const std::string& name) {
     return name.starts_with("model-") && name.find("-of-") != std::string::npos && name.ends_with(".safetensors");
   };

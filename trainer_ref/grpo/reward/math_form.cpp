@@ -56,8 +56,8 @@ std::vector<std::string_view> parts_between(std::string_view text, char separato
 
 // Whether a sum or a relation is in no brackets: then the text is not one product.
 bool is_sum(std::string_view form) {
-  const std::string_view kSigns = "+-=<>,";
-  return std::any_of(kSigns.begin(), kSigns.end(), [&](char c) { return parts_between(form, c).size() > 1; });
+  const std::string_view signs = "+-=<>,";
+  return std::any_of(signs.begin(), signs.end(), [&](char c) { return parts_between(form, c).size() > 1; });
 }
 
 // Whether the form is one number, letter, command with its arguments, or group, perhaps with an exponent.

@@ -96,7 +96,7 @@ class BatchReward : public Reward {
     absl::Duration pause = kFirstPause;
     for (int tried = 1;; ++tried) {
       const absl::StatusOr<std::string> text = ask(request, id, options_.timeout);
-      const absl::StatusOr<RewardAnswer> answer =
+      absl::StatusOr<RewardAnswer> answer =
           text.ok() ? read_reward_answer(*text, id, batch.size()) : absl::StatusOr<RewardAnswer>(text.status());
       if (answer.ok()) return answer;
       const bool again = text.ok() || absl::IsUnavailable(text.status()) || absl::IsDeadlineExceeded(text.status());
