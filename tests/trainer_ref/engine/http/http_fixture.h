@@ -101,9 +101,13 @@ class HttpServerTest : public ::testing::Test {
     });
   }
   void TearDown() override {
-    runner_->open(true);
+    if (runner_ != nullptr) runner_->open(true);
     if (thread_.joinable()) stop();
-    engine_.stop();  // its callbacks live in the server
+    stop_engine();  // its callbacks live in the server
+  }
+  void stop_engine() {
+    engine_.stop();  // frees its runner
+    runner_ = nullptr;
   }
   void stop() {
     ::kill(::getpid(), SIGTERM);

@@ -122,7 +122,7 @@ TEST_F(HttpWorkTest, TheServersEndWaitsForWorkThatIsCutShort) {
   wait_for(1);
   stop();
   release();
-  engine_.stop();
+  stop_engine();
   server_.reset();
   EXPECT_EQ(large.read_to_end(), "");
   EXPECT_EQ(engine_.stats().requests, 0U);
