@@ -19,11 +19,10 @@ void Departures::note(event::GivenUp& given_up, FleetTurn& turn) {
 // slot that is never released.
 void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
   if (const Member* member = books_.roster.welcomed(gone.holder))
-    evict(member->id, gone.ended
-                          ? unavailable("its process is gone")
-                          : unavailable("its lease pipe was closed, so its leases end: its process is ending, "
-                                        "had no descriptor left to take the pipe with (ulimit -n), or closed "
-                                        "descriptors that it had not opened, which it must not"));
+    evict(member->id, gone.ended ? unavailable("its process is gone")
+                                 : unavailable("its lease pipe was closed, so its leases end: its process is ending, "
+                                               "had no descriptor left to take the pipe with (ulimit -n), or closed "
+                                               "descriptors that it had not opened, which it must not"));
   let_leave(turn);
   books_.slots.end_leases(gone.holder);
   books_.roster.forget(gone.holder);
