@@ -10,7 +10,7 @@
 #include <bascule/trainer_ref/grpo/process/line_splitter.h>
 #include <bascule/trainer_ref/grpo/reward/math_answer.h>
 #include <bascule/trainer_ref/grpo/reward/math_text.h>
-#include <bascule/trainer_ref/grpo/reward/reward_batch.h>
+#include <bascule/trainer_ref/grpo/reward/reward_answer.h>
 #include <bascule/trainer_ref/grpo/reward/reward_list.h>
 
 #include "fuzz.h"
@@ -20,10 +20,14 @@ namespace {
 
 void read_answer(Input input) {
   const std::size_t count = input.number(1) % 4;
-  const auto rewards = ref::read_reward_answer(input.rest(), 7, count);
-  if (!rewards.ok()) return require_refusal(rewards.status());
-  require(rewards->size() == count, "each completion has a reward");
-  for (const double reward : *rewards)
+  const std::string_view line = input.rest();
+  ref::is_stray_line(line, 7);
+  require(ref::shown_answer(line).size() <= 2048, "a message shows little of a long line");
+  const auto answer = ref::read_reward_answer(line, 7, count);
+  if (!answer.ok()) return require_refusal(answer.status());
+  require(answer->rewards.size() == count, "each completion has a reward");
+  require(answer->refused <= count, "no more are refused than there are");
+  for (const double reward : answer->rewards)
     require(std::isnan(reward) || std::abs(reward) <= ref::kLargestReward, "a reward is in its range");
 }
 
