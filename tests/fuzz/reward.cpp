@@ -26,7 +26,7 @@ void read_answer(Input input) {
   const auto answer = ref::read_reward_answer(line, 7, count);
   if (!answer.ok()) return require_refusal(answer.status());
   require(answer->rewards.size() == count, "each completion has a reward");
-  require(answer->refused <= count, "no more are refused than there are");
+  require(answer->refused <= count, "at most all of them are refused");
   for (const double reward : answer->rewards)
     require(std::isnan(reward) || std::abs(reward) <= ref::kLargestReward, "a reward is in its range");
 }
