@@ -51,7 +51,9 @@ class EndsWithoutMemory : public testing::Test {
     engine_.join();
   }
 
-  std::string endpoint() const { return cat(scheme_, "://", folder_.path().string(), "?suspect_after=20s"); }
+  std::string endpoint() const {
+    return cat(scheme_, "://", folder_.path().string(), "?suspect_after=20s&flip_timeout=20s");
+  }
   void connect(std::size_t i) {
     const std::string name(1, static_cast<char>('a' + i));
     auto made = Receiver::connect(
