@@ -24,7 +24,7 @@ TEST(ModelNames, AreTheFoldersOrWhatTheHubCallsIt) {
   EXPECT_EQ(name_of("."), std::filesystem::current_path().filename());
   EXPECT_EQ(name_of("/models/tiny/."), "tiny");
   EXPECT_EQ(name_of("/models/tiny/../other"), "other");
-  const std::string cache = "/root/.cache/huggingface/hub/";
+  const std::string cache = "/home/ada/.cache/huggingface/hub/";
   const std::string revision = "/snapshots/c1899de289a04d12100db370d81485cdf75e47ca";
   EXPECT_EQ(name_of(cache + "models--Qwen--Qwen3-0.6B" + revision), "Qwen/Qwen3-0.6B");
   EXPECT_EQ(name_of(cache + "models--Qwen--Qwen3-0.6B" + revision + "/"), "Qwen/Qwen3-0.6B");
