@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "support/descriptors.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
@@ -58,6 +59,7 @@ class FewDescriptors : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(FewDescriptors, AreNamedAsTheReason) {
+  BASCULE_USES_ALL_DESCRIPTORS();
   int failures = 0;
   absl::Status done;
   for (rlim_t more = 0; more < 100; ++more) {

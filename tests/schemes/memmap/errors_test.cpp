@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "schemes/memmap/trainer.h"
+#include "support/descriptors.h"
 #include "support/mounted_folder.h"
 #include "support/no_io_uring.h"
 #include "support/temp_folder.h"
@@ -66,6 +67,7 @@ TEST(MemmapErrors, AManifestThatTheDiskHasNoRoomForFailsTheVersionAndTheOldOneSt
 
 // A version that is there was taken for missing; a sender would have removed it.
 TEST(MemmapErrors, WithoutDescriptorsNoEndTakesAFolderForEmpty) {
+  BASCULE_USES_ALL_DESCRIPTORS();
   const test::TempFolder folder;
   { MemmapTrainer(folder.path(), kDiskEpoch).send(0, 1); }
   const auto reader = memmap_reader(folder.path());

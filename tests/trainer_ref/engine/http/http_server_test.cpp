@@ -5,6 +5,7 @@
 #include <future>
 
 #include "http_fixture.h"
+#include "support/descriptors.h"
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
@@ -239,6 +240,7 @@ TEST_F(HttpServerTest, OfMoreClientsThanPlacesEachIsAnswered) {
 
 // The process has one descriptor more than are open, in the connections' own process.
 TEST_F(HttpServerTest, WithoutDescriptorsClientsAreToldSo) {
+  BASCULE_USES_ALL_DESCRIPTORS();
   start();
   RawConnection kept(server_->url());
   kept.send("GET /health HTTP/1.1\r\n\r\n");
