@@ -61,7 +61,9 @@ TEST(RewardList, ACompletionIsUnscoredIfEveryRewardAbstains) {
   add("first", 2, [](const Problem&, const Rollout& rollout) { return rollout.text[0] == '-' ? kNone : 0.5; });
   add("second", -1, [](const Problem&, const Rollout& rollout) { return rollout.text[1] == '-' ? kNone : 3; });
   add("measured", 0, [](const Problem&, const Rollout&) { return 1.0; });
+  const Problem problem{.prompt = "?"};
   std::vector<CompletionGroup> groups(1);
+  groups[0].problem = &problem;
   for (const char* applies : {"++", "+-", "-+", "--"}) groups[0].rollouts.push_back(finished_rollout(applies));
   groups[0].rollouts[3].reward = 9;  // of an earlier call
   const auto means = score_groups(rewards, groups);
