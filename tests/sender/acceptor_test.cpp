@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/descriptors.h"
 #include "support/port.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
@@ -236,6 +237,7 @@ TEST_F(AcceptorTest, NobodyThatGreetedMakesRoom) {
 
 // Linux keeps a connection in the queue if accept() has no descriptor for it: retrying at once would spin.
 TEST_F(AcceptorTest, WithoutDescriptorsItPausesAndTriesOn) {
+  BASCULE_USES_ALL_DESCRIPTORS();
   listen_in_folder();
   Peer peer(endpoint_);
   peer.write(hello("a"));

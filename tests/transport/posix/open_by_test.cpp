@@ -10,6 +10,7 @@
 #include <chrono>
 #include <thread>
 
+#include "support/descriptors.h"
 #include "support/timing.h"
 
 namespace bascule {
@@ -75,6 +76,7 @@ TEST(HasEnded, IsFalseWhileAnyThreadRuns) {
 }
 
 TEST(HasEnded, IsFalseWithoutADescriptorToLookWith) {
+  BASCULE_USES_ALL_DESCRIPTORS();
   const ProcessMark mark = mark_of(::getpid());
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -9,6 +9,7 @@
 
 #include "channel_fixture.h"
 #include "sample_messages.h"
+#include "support/descriptors.h"
 #include <bascule/transport/status.h>
 #include <bascule/transport/wire/channel.h>
 
@@ -154,6 +155,7 @@ TEST_F(ChannelPeerTest, MayAnswerWhatItRefuses) {
 }
 
 TEST_F(ChannelPeerTest, NamesTheLimitIfThereIsNoDescriptorForWhatCame) {
+  BASCULE_USES_ALL_DESCRIPTORS();
   Heard heard;
   const auto channel = start_channel(std::move(ours_), heard);
   const Pipe pipe = make_pipe();
