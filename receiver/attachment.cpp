@@ -56,13 +56,18 @@ const TensorView* Weights::find(std::string_view name) const {
   return found == tensors_.end() || found->name != name ? nullptr : &*found;
 }
 
+void Attachment::use(Layout layout) {
+  layout_ = std::move(layout);
+  if (!layout_.description().empty()) description_ = std::make_shared<const std::string>(layout_.description());
+}
+
 absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& scheme, const Endpoint& endpoint,
                                                              Welcome welcome, std::vector<UniqueFd> descriptors,
                                                              ReadPlan read_plan) {
   if (descriptors.empty() && !endpoint.over_tcp()) return invalid_argument("the welcome came without a control page");
   auto made = std::make_shared<Attachment>();
   made->epoch_ = welcome.epoch;
-  made->layout_ = std::move(welcome.layout);
+  made->use(std::move(welcome.layout));
   made->read_plan_ = std::move(read_plan);
   made->transport_ = make_transport(scheme, endpoint, made->read_plan_.buffers_kept());
   return again(made, std::move(welcome), std::move(descriptors));
@@ -88,7 +93,7 @@ std::shared_ptr<Attachment> Attachment::found(std::unique_ptr<ReceiverTransport>
                                               ReadPlan read_plan) {
   auto made = std::make_shared<Attachment>();
   made->epoch_ = version.publication.slot.epoch;
-  made->layout_ = std::move(version.layout);
+  made->use(std::move(version.layout));
   made->read_plan_ = std::move(read_plan);
   made->transport_ = std::move(transport);
   made->slots_[version.publication.slot] = absl::OkStatus();

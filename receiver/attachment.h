@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include <bascule/receiver/fusion.h>
@@ -92,6 +93,7 @@ class Attachment {
   std::optional<int> device_of(SlotId slot) const;  // where the slot lies; nullopt if it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
+  const std::shared_ptr<const std::string>& description() const { return description_; }  // null if there is none
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
   // Reads a sender's slot on the control page. Returns nullopt without such a page, as over TCP.
   std::optional<SlotRecord> record(SlotId slot) const {
@@ -99,9 +101,12 @@ class Attachment {
   }
 
  private:
+  void use(Layout layout);
+
   Epoch epoch_ = 0;
   DigestMode digest_ = DigestMode::kOn;
   Layout layout_;
+  std::shared_ptr<const std::string> description_;  // the layout's; versions that were copied outlive this object
   ReadPlan read_plan_;
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;

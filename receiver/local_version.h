@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <bascule/receiver/attachment.h>
 #include <bascule/transport/deadline.h>
@@ -24,6 +25,7 @@ struct LocalVersion {
   SlotId slot{};   // what the engine reads: a slot, a receive buffer or one of its sets of tensors
   SlotId lease{};  // the sender's slot that the version came from; equals `slot` if the engine reads that in place
   std::shared_ptr<const Weights> weights{};
+  std::shared_ptr<const std::string> description{};  // Sender::register_model's; null if there is none
   std::shared_ptr<const void> memory{};  // the memory in which the weights lie, unless it is the engine's own
   std::shared_ptr<const CopyAtFlip> copy{};
   Clock::time_point decided_at{};

@@ -8,12 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include <bascule/transport/target.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
 
 struct Scheme;
+class Layout;
 
 // Several of the sender's tensors that the engine reads as one, joined along their first dimension: {"qkv_proj.weight",
 // {"q_proj.weight", "k_proj.weight", "v_proj.weight"}}. All parts must have the same type and inner dimensions.
@@ -28,6 +30,10 @@ struct ReceiverOptions {
   std::string worker{};    // this worker's name, unique at the endpoint
   // The tensors that the engine expects, checked before any byte moves. If empty, the engine takes any tensors.
   std::vector<TensorSpec> expected{};
+  // Called with the tensors and the description of each sender, and of a version found without one, before any byte
+  // moves. An error refuses the
+  // sender, which reports the text. It is called on a thread of the receiver, which waits for it.
+  std::function<absl::Status(const Layout&)> accept{};
   // If both sides give a key (SenderOptions::compatibility_key) and the two differ, the sender refuses this worker and
   // reports both keys. UTF-8, at most 1 KiB; empty: none.
   std::string compatibility_key{};

@@ -24,6 +24,11 @@ PrepareContext::PrepareContext(const ReceiverOptions& options, const Endpoint& e
           scheme, endpoint, options.expected, [this](const Layout& layout) { return take(layout); }, options.log) {}
 
 absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
+  if (options_.accept) {
+    absl::Status accepted;
+    BASCULE_TRY(caught([&] { accepted = options_.accept(layout); }));
+    BASCULE_TRY(accepted);
+  }
   ReadPlan read_plan;
   if (copier_ != nullptr) {
     BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
@@ -123,6 +128,7 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   const Deadline deadline(endpoint_.timeout);
   local.version = publication.version;
   local.lease = publication.slot;
+  local.description = attachment.description();
   // A copy, to a device or a scheme's receive buffer, can be verified only by its own bytes.
   const bool copied = (attachment.copies() || view.slot.index >= kOwnMemory) && endpoint_.digest != DigestMode::kOff;
   const bool always = copied || endpoint_.digest == DigestMode::kAlways || attachment.digest() == DigestMode::kAlways;

@@ -273,6 +273,10 @@ const Weights& Receiver::weights(SlotId slot) const {
   return found == impl_->seen.end() ? none : *found->second;
 }
 
+std::string Receiver::description() const {
+  return impl_->serving && impl_->serving->description ? *impl_->serving->description : std::string();
+}
+
 std::shared_ptr<const void> Receiver::keep(SlotId slot) const {
   return impl_->serving && impl_->serving->slot == slot ? impl_->serving->memory : nullptr;
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -118,6 +119,9 @@ class Receiver {
   // Returns views into the slot or set itself. While the slot or set lives, its views do not move: a SlotId always has
   // the same views.
   const Weights& weights(SlotId slot) const;
+  // Returns the description that came with the served version's tensors (Sender::register_model). Empty if there is
+  // none, or no version is served.
+  std::string description() const;
   // Keeps the memory of weights(slot) mapped as long as the returned pointer lives, even after the receiver is gone. It
   // is for languages such as Python, in which a tensor may outlive the receiver. The pointer keeps only the memory, not
   // its content: a later version may be written there. The names and shapes in the views are not kept beyond the slot.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
+#include "absl/strings/ascii.h"
 
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
@@ -51,6 +52,15 @@ std::string table(const std::vector<Row>& rows) {
 std::string number_or_dash(std::uint64_t number) { return number == 0 ? "-" : cat(number); }
 std::string text_or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
+// A description may have a million characters, and several lines.
+std::string short_text(const std::string& text) {
+  constexpr std::size_t kMost = 200;
+  std::string shown = text;
+  absl::StripAsciiWhitespace(&shown);
+  std::erase(shown, '\n');
+  return shown.size() <= kMost ? shown : cat(shortened(shown, kMost), " (", text.size(), " bytes)");
+}
+
 std::string conclusion(const Observation& seen) {
   std::string text;
   for (const std::string& sentence : seen.wrong()) text += cat("WRONG: ", one_line(sentence), "\n");
@@ -79,6 +89,8 @@ std::string status_page(const Observation& seen) {
       {"layout", status.layout ? cat(status.layout->tensors().size(), " tensors, ", human_bytes(status.layout->bytes()),
                                      ", fingerprint ", to_hex(status.layout->fingerprint()))
                                : "no model is registered yet"}};
+  if (status.layout && !status.layout->description().empty())
+    facts.push_back({"description", short_text(status.layout->description())});
   if (seen.sender) facts.push_back({"digest", cat(kDigestModes[static_cast<std::size_t>(status.digest)])});
   page += table(facts);
 
@@ -131,6 +143,7 @@ std::string status_json(const Observation& seen) {
     layout = {{"tensors", status.layout->tensors().size()},
               {"aliases", status.layout->aliases().size()},
               {"bytes", status.layout->bytes()},
+              {"description", status.layout->description()},
               {"fingerprint", to_hex(status.layout->fingerprint())}};
   const std::vector<std::string> wrong = seen.wrong();
   const Json page = {{"ok", wrong.empty()},

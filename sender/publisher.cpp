@@ -88,17 +88,19 @@ absl::Status Publisher::check_none_registered() const {
       "register_model: a model is registered already; each model needs its own sender and endpoint");
 }
 
-absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
+absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source, std::string description) {
   BASCULE_TRY(check_none_registered());
-  BASCULE_ASSIGN(Registration made, Registration::make(std::move(source), endpoint_.wire_dtype));
+  BASCULE_ASSIGN(Registration made,
+                 Registration::make(std::move(source), endpoint_.wire_dtype, std::move(description)));
   return use(std::move(made));
 }
 
-absl::Status Publisher::register_model(std::vector<TensorSpec> specs, int device) {
+absl::Status Publisher::register_model(std::vector<TensorSpec> specs, int device, std::string description) {
   BASCULE_TRY(check_none_registered());
   if (single_copy())
     return invalid_argument("slots=1: the parameters live in the slot; register the tensors, not only their specs");
-  BASCULE_ASSIGN(Registration made, Registration::of_specs(std::move(specs), device, endpoint_.wire_dtype));
+  BASCULE_ASSIGN(Registration made,
+                 Registration::of_specs(std::move(specs), device, endpoint_.wire_dtype, std::move(description)));
   return use(std::move(made));
 }
 

@@ -37,8 +37,8 @@ class Publisher {
 
   static absl::StatusOr<std::shared_ptr<Publisher>> open(SenderOptions options);
 
-  absl::Status register_model(std::unique_ptr<TensorSource> source);
-  absl::Status register_model(std::vector<TensorSpec> specs, int device);
+  absl::Status register_model(std::unique_ptr<TensorSource> source, std::string description);
+  absl::Status register_model(std::vector<TensorSpec> specs, int device, std::string description);
   absl::Status expect(ExpectedWorkers workers);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 

@@ -60,7 +60,8 @@ absl::StatusOr<int> device_of(std::span<const TensorView> views) {
 
 }  // namespace
 
-absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype) {
+absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype,
+                                                std::string description) {
   if (!source) return invalid_argument("register_model: no tensors were given");
   Registration made;
   made.source_ = std::move(source);
@@ -92,7 +93,7 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
     if (known.tied_to) made.ties_.emplace_back(i, *known.tied_to);
     made.known_.push_back(std::move(known));
   }
-  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), std::move(tied)));
+  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), std::move(tied), {}, std::move(description)));
   BASCULE_ASSIGN(made.plan_, Plan::gather(made.layout_, views));
   made.planned_ = ViewTable(views);
   made.addresses_.resize(views.size());
@@ -100,7 +101,7 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
 }
 
 absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> specs, int device,
-                                                    std::optional<DType> wire_dtype) {
+                                                    std::optional<DType> wire_dtype, std::string description) {
   if (specs.empty()) return invalid_argument("register_model: the model has no tensors");
   Registration made;
   made.device_ = device;
@@ -109,7 +110,7 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
     made.known_.push_back({.spec = spec, .tied_to = std::nullopt});
     if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
   }
-  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), {}));
+  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), {}, {}, std::move(description)));
   return made;
 }
 
@@ -124,7 +125,7 @@ absl::Status Registration::fuse(std::span<const std::vector<std::string>> reques
       specs.push_back(layout_.find(known.spec.name)->spec);  // its type is the wire's
     }
   }
-  BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), requests));
+  BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), requests, layout_.description()));
   plan_is_stale_ = true;
   return absl::OkStatus();
 }

@@ -35,12 +35,13 @@ class Registration {
  public:
   // Reads the tensors' names, types, shapes and addresses. A storage with two names is sent once. If `wire_dtype` is
   // given, floating-point tensors of another type are cast to it.
-  static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype);
+  static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype,
+                                           std::string description = {});
 
   // Makes a registration without tensors: versions come from other weights, or from loans that the caller fills. The
   // stream is the device's default one. INVALID_ARGUMENT names the tensor and the problem.
   static absl::StatusOr<Registration> of_specs(std::vector<TensorSpec> specs, int device,
-                                               std::optional<DType> wire_dtype);
+                                               std::optional<DType> wire_dtype, std::string description = {});
 
   const Layout& layout() const { return layout_; }
   bool has_tensors() const { return source_ != nullptr; }

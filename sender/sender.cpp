@@ -25,12 +25,12 @@ absl::StatusOr<Sender> Sender::listen(SenderOptions options) {
   return Sender(std::move(publisher));
 }
 
-absl::Status Sender::register_model(std::unique_ptr<TensorSource> source) {
-  return publisher_->register_model(std::move(source));
+absl::Status Sender::register_model(std::unique_ptr<TensorSource> source, std::string description) {
+  return publisher_->register_model(std::move(source), std::move(description));
 }
 
-absl::Status Sender::register_model(std::vector<TensorSpec> specs, int device) {
-  return publisher_->register_model(std::move(specs), device);
+absl::Status Sender::register_model(std::vector<TensorSpec> specs, int device, std::string description) {
+  return publisher_->register_model(std::move(specs), device, std::move(description));
 }
 
 absl::Status Sender::expect_workers(ExpectedWorkers workers) { return publisher_->expect(std::move(workers)); }

@@ -54,13 +54,16 @@ class Sender {
   // see what the trainer writes; if the system refuses to separate the two, the log reports it. Engines that read the
   // slot in device memory do see it. With slots=1 the call also returns INVALID_ARGUMENT if two tensors share bytes,
   // and names them, unless they are one storage under two names (sender/overlap.h).
-  absl::Status register_model(std::unique_ptr<TensorSource> source);
+  //
+  // `description` says what the tensors are, for the engines' ReceiverOptions::accept and Receiver::description(): for
+  // an adapter, its adapter_config.json. UTF-8, at most 1 MiB. It is part of the layout, so a worker gets it once.
+  absl::Status register_model(std::unique_ptr<TensorSource> source, std::string description = {});
 
   // Like the call above, but with only names, types and shapes, for a trainer that never has all its tensors whole at
   // the same time (FSDP, ZeRO-3). The trainer gathers them one by one into the tensors of a loan(), or passes the
   // weights to send(). If a device writes into a loan, wait for that work before publish(), unless it is on the
   // device's default stream.
-  absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost);
+  absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost, std::string description = {});
 
   // Changes SenderOptions::expect_workers, for example for a fleet that grows. Does not block. INVALID_ARGUMENT: a
   // count below 0, or an empty name.

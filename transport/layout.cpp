@@ -10,6 +10,7 @@
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/transport/placing_rank.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -22,14 +23,23 @@ absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
   return checked_byte_count(spec.name, spec.dtype, spec.shape);
 }
 
-Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases, std::uint64_t bytes) {
+absl::Status check_description(std::string_view description) {
+  if (description.size() > kMostDescriptionBytes)
+    return invalid_argument("the description has ", description.size(), " bytes, expected ", kMostDescriptionBytes,
+                            " at most");
+  return is_utf8(description) ? absl::OkStatus() : invalid_argument("the description is not UTF-8");
+}
+
+Digest fingerprint_of(const Layout& layout) {
   // A plain text with everything about the layout, one tensor per line; names may hold any character, so each comes
-  // with its length.
-  std::string text = cat("bascule layout 1\n", bytes, "\n");
-  for (const Placement& tensor : tensors)
+  // with its length. A description comes last, with its length.
+  std::string text = cat("bascule layout 1\n", layout.bytes(), "\n");
+  for (const Placement& tensor : layout.tensors())
     absl::StrAppend(&text, tensor.spec.name.size(), " ", to_string(tensor.spec), " ", tensor.offset, "\n");
-  for (const Alias& alias : aliases)
+  for (const Alias& alias : layout.aliases())
     absl::StrAppend(&text, alias.name.size(), " ", alias.name, " ", alias.tensor, "\n");
+  if (const std::string& description = layout.description(); !description.empty())
+    absl::StrAppend(&text, "description ", description.size(), "\n", description);
   kernels::ThreadPool one(1);
   return kernels::digest(std::as_bytes(std::span(text)), one);
 }
@@ -38,8 +48,10 @@ Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias>
 
 absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
                                        std::vector<std::pair<std::string, std::string>> tied,
-                                       std::span<const std::vector<std::string>> fused) {
+                                       std::span<const std::vector<std::string>> fused, std::string description) {
   Layout layout;
+  BASCULE_TRY(check_description(description));
+  layout.description_ = std::move(description);
   layout.tensors_.reserve(specs.size());
   for (TensorSpec& spec : specs) {
     BASCULE_ASSIGN(const std::uint64_t bytes, checked_bytes(spec));
@@ -74,8 +86,10 @@ absl::Status Layout::place() {
 }
 
 absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
-                                               std::uint64_t bytes) {
+                                               std::uint64_t bytes, std::string description) {
   Layout layout;
+  BASCULE_TRY(annotate(check_description(description), "layout"));
+  layout.description_ = std::move(description);
   layout.tensors_ = std::move(tensors);
   layout.aliases_ = std::move(aliases);
   layout.bytes_ = bytes;
@@ -116,7 +130,7 @@ absl::Status Layout::index() {
   for (std::size_t i = 1; i < by_name_.size(); ++i)
     if (name(by_name_[i]) == name(by_name_[i - 1]))
       return invalid_argument("tensor ", name(by_name_[i]), " stands twice; names must be unique");
-  fingerprint_ = fingerprint_of(tensors_, aliases_, bytes_);
+  fingerprint_ = fingerprint_of(*this);
   return absl::OkStatus();
 }
 

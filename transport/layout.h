@@ -1,5 +1,5 @@
-// Layout: where each tensor lies in a slot. The sender makes it once, at the first publication of an epoch; a receiver
-// gets it with its welcome and recomputes nothing.
+// Layout: where each tensor lies in a slot, and what the tensors are. The sender makes it once, at the first
+// publication of an epoch; a receiver gets it with its welcome and recomputes nothing.
 //
 //   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by decreasing element size | end |
 //   0: each aligned to 64 bytes                                     each aligned to its element
@@ -24,6 +24,8 @@
 
 namespace bascule::inline v0 {
 
+inline constexpr std::size_t kMostDescriptionBytes = 1 << 20;
+
 struct Placement {
   TensorSpec spec;
   std::uint64_t offset = 0;  // bytes from the slot's beginning
@@ -47,19 +49,23 @@ class Layout {
   //
   // Each list in `fused` names tensors to place one after the other. A list is ignored if it shares a tensor with an
   // earlier list, or if its tensors cannot be joined; joined_at() tells which lists were placed.
+  //
+  // `description` says what the tensors are, for the engines: UTF-8, at most 1 MiB, else INVALID_ARGUMENT.
   static absl::StatusOr<Layout> arrange(std::vector<TensorSpec> specs,
                                         std::vector<std::pair<std::string, std::string>> tied,
-                                        std::span<const std::vector<std::string>> fused = {});
+                                        std::span<const std::vector<std::string>> fused = {},
+                                        std::string description = {});
 
   // Makes a layout from values that the other end sent, and checks all of them.
   static absl::StatusOr<Layout> from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
-                                                std::uint64_t bytes);
+                                                std::uint64_t bytes, std::string description = {});
 
   std::span<const Placement> tensors() const { return tensors_; }
   std::span<const Alias> aliases() const { return aliases_; }
   std::uint64_t bytes() const { return bytes_; }
+  const std::string& description() const { return description_; }  // empty: none
 
-  // Returns 128 bits over tensors(), aliases() and bytes(), which identify the layout.
+  // Returns 128 bits over tensors(), aliases(), bytes() and description(), which identify the layout.
   const Digest& fingerprint() const { return fingerprint_; }
 
   // Returns the placement of the tensor with this name or alias, or null if there is none.
@@ -78,7 +84,8 @@ class Layout {
   absl::Status check_expected(std::span<const TensorSpec> expected, bool casts = false) const;
 
   friend bool operator==(const Layout& a, const Layout& b) {
-    return a.bytes_ == b.bytes_ && a.tensors_ == b.tensors_ && a.aliases_ == b.aliases_;
+    return a.bytes_ == b.bytes_ && a.tensors_ == b.tensors_ && a.aliases_ == b.aliases_ &&
+           a.description_ == b.description_;
   }
 
  private:
@@ -94,6 +101,7 @@ class Layout {
   std::vector<Alias> aliases_;
   std::vector<std::uint32_t> by_name_;  // name(i), sorted
   std::uint64_t bytes_ = 0;
+  std::string description_;
   Digest fingerprint_;
 };
 

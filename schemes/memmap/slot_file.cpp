@@ -23,6 +23,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::string_view kOurs = "bascule.";  // the stamp's keys begin with it
 constexpr std::string_view kNoDigest = "--------------------------------";
 constexpr std::size_t kNumberDigits = 20;  // in 2^64 - 1
+constexpr std::string_view kDescriptionKey = "bascule.description";
 constexpr std::string_view kDigestKey = "\"bascule.digest\":\"";
 constexpr std::string_view kNumberKey = "\",\"bascule.digest_number\":\"";
 constexpr std::string_view kEpochKey = "\",\"bascule.epoch\":\"";
@@ -106,6 +107,7 @@ absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch) {
                                                  {"bascule.epoch", digits(epoch)},
                                                  {"bascule.version", digits(0)},
                                                  {"format", "pt"}};
+  if (!layout.description().empty()) metadata.emplace(std::string(kDescriptionKey), layout.description());
   for (const Alias& alias : layout.aliases()) {
     if (!is_alias(alias.name))
       return invalid_argument("tensor ", alias.name, " is tied to ", specs[alias.tensor].name,
@@ -136,9 +138,11 @@ absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std:
   for (const auto& [key, value] : header.metadata)
     if (const auto tensor = index.find(value); is_alias(key) && tensor != index.end())
       aliases.push_back({.name = key, .tensor = tensor->second});
+  const auto description = header.metadata.find(std::string(kDescriptionKey));
   ParsedFile parsed;
   absl::StatusOr<Layout> layout =
-      Layout::from_placements(std::move(tensors), std::move(aliases), file.size() - header.data_offset);
+      Layout::from_placements(std::move(tensors), std::move(aliases), file.size() - header.data_offset,
+                              description == header.metadata.end() ? std::string() : description->second);
   if (!layout.ok()) return annotate(layout.status(), where);
   parsed.layout = *std::move(layout);
   const std::string_view text(reinterpret_cast<const char*>(file.data()), header.data_offset);

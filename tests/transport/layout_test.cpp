@@ -40,6 +40,16 @@ TEST(Layout, RefusesWhatSafetensorsCannotHave) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w F4_X2 [] has no dimension")));
 }
 
+TEST(Layout, ItsFingerprintCoversItsDescription) {
+  const auto described = [](std::string description) {
+    return Layout::arrange({{"w", DType::kF32, {3}}}, {}, {}, std::move(description)).value();
+  };
+  EXPECT_EQ(described("").fingerprint(), Layout::arrange({{"w", DType::kF32, {3}}}, {})->fingerprint());
+  EXPECT_NE(described("a").fingerprint(), described("").fingerprint());
+  EXPECT_NE(described("a").fingerprint(), described("b").fingerprint());
+  EXPECT_NE(described("a"), described("b"));
+}
+
 TEST(Layout, LeavesNoGapAndKeepsEachTensorOnItsElement) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);

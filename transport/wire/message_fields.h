@@ -27,6 +27,7 @@ struct LayoutParts {
   std::vector<Placement> tensors;
   std::vector<Alias> aliases;
   std::uint64_t bytes = 0;
+  std::string description;
 };
 
 void name_limit(auto& archive, const char* key, std::string_view name) {
@@ -61,7 +62,8 @@ void fields(auto& archive, Is<Alias> auto& alias) {
 void fields(auto& archive, Is<LayoutParts> auto& layout) {
   archive("aliases", layout.aliases);
   archive("bytes", layout.bytes);
-  archive("tensors", layout.tensors);  // last, so that a test can make the list longer
+  archive.bytes("description", layout.description);  // UTF-8, and longer than the texts of a message
+  archive("tensors", layout.tensors);                // last, so that a test can make the list longer
 }
 
 void fields(auto& archive, Is<Hello> auto& hello) {

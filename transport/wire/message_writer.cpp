@@ -79,7 +79,8 @@ void MessageWriter::write(Bytes& to, const Layout& layout, Added) {
   write(to,
         LayoutParts{.tensors = {layout.tensors().begin(), layout.tensors().end()},
                     .aliases = {layout.aliases().begin(), layout.aliases().end()},
-                    .bytes = layout.bytes()},
+                    .bytes = layout.bytes(),
+                    .description = layout.description()},
         Added());
 }
 

@@ -18,7 +18,7 @@ inline Layout sample_layout() {
        {.spec = {.name = "größe", .dtype = DType::kBF16, .shape = {3}}, .offset = 128, .bytes = 6},
        {.spec = {.name = "scalar", .dtype = DType::kU8, .shape = {}}, .offset = 134, .bytes = 1},
        {.spec = {.name = "nothing", .dtype = DType::kI8, .shape = {0, 5}}, .offset = 135, .bytes = 0}},
-      {{.name = "lm_head", .tensor = 0}}, 135);
+      {{.name = "lm_head", .tensor = 0}}, 135, "{\"größe\": 16}");
   EXPECT_TRUE(layout.ok()) << layout.status();
   return layout.ok() ? *layout : Layout();
 }
