@@ -35,18 +35,24 @@ absl::Status why_not_connected(const Error& error, const std::filesystem::path& 
 
 }  // namespace
 
-Connector::Connector(asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token)
-    : endpoint_(endpoint), token_(std::move(token)), local_(io), tcp_(io), resolver_(io), deadline_(io) {}
+Connector::Connector(asio::io_context& io, HandlerScope scope, const Endpoint& endpoint, std::optional<Token> token)
+    : scope_(std::move(scope)),
+      endpoint_(endpoint),
+      token_(std::move(token)),
+      local_(io),
+      tcp_(io),
+      resolver_(io),
+      deadline_(io) {}
 
 void Connector::connect(OnDone done) {
   cancel();
   done_ = std::move(done);
   deadline_.expires_after(on_clock(endpoint_.suspect_after));
-  deadline_.async_wait([this, attempt = attempt_](const Error& cancelled) {
-    if (!cancelled && attempt == attempt_)  // if cancelled, this object may be gone
+  deadline_.async_wait(scope_([this, attempt = attempt_](const Error& cancelled) {
+    if (!cancelled && attempt == attempt_)
       finish(unavailable("no connection to ", endpoint_.place(), " within ",
                          absl::FormatDuration(endpoint_.suspect_after)));
-  });
+  }));
   if (endpoint_.over_tcp()) {
     connect_host();
   } else {
@@ -93,14 +99,14 @@ void Connector::connect_folder() {
   open_unshared(local_, asio::local::stream_protocol(), opened);
   if (opened) return finish(errno_status(opened.value(), cat("connect to ", endpoint_.place())));
   // Asio calls connect() at once, while the descriptor is open.
-  local_.async_connect(*through, [this, attempt = attempt_](const Error& error) {
+  local_.async_connect(*through, scope_([this, attempt = attempt_](const Error& error) {
     if (attempt != attempt_) return;
     if (error) return finish(why_not_connected(error, endpoint_.control_socket()));
     if (absl::Status peer = check_peer(local_.native_handle(), ::geteuid()); !peer.ok()) return finish(std::move(peer));
     const auto channel = std::make_shared<Channel>(Channel::Socket(std::move(local_)));
     channel->decode_by(decoder_);
     finish(channel);
-  });
+  }));
 }
 
 void Connector::connect_host() {
@@ -109,13 +115,13 @@ void Connector::connect_host() {
   if (!no_address) return connect_to(Addresses::create({address, endpoint_.port}, "", ""), 0);
   absl::Status begun = starting_threads("look up a host", [this] {  // Asio starts a thread for it
     resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port),
-                            [this, attempt = attempt_](const Error& error, const Addresses& addresses) {
+                            scope_([this, attempt = attempt_](const Error& error, const Addresses& addresses) {
                               if (attempt != attempt_) return;
                               if (!error) return connect_to(addresses, 0);
                               const int shortage = why_no_descriptor();  // which getaddrinfo() does not report
                               finish(unavailable("look up the host ", endpoint_.host, ": ",
                                                  shortage != 0 ? errno_text(shortage) : error.message()));
-                            });
+                            }));
     return absl::OkStatus();
   });
   if (!begun.ok()) finish(std::move(begun));
@@ -128,14 +134,15 @@ void Connector::connect_to(const Addresses& addresses, std::size_t next) {
   tcp_.close(ignored);
   open_unshared(tcp_, address.protocol(), opened);
   if (opened) return finish(errno_status(opened.value(), cat("connect to ", endpoint_.place())));
-  tcp_.async_connect(address, [this, addresses, next, attempt = attempt_](const Error& error) {
-    if (attempt != attempt_) return;
-    if (error && next + 1 < addresses.size()) return connect_to(addresses, next + 1);
-    if (error) return finish(unavailable("no sender is listening at ", endpoint_.place(), ": ", error.message()));
-    Error unset;
-    tcp_.set_option(Tcp::no_delay(true), unset);  // a round exchanges small messages in turn
-    shake_hands();
-  });
+  tcp_.async_connect(
+      address, scope_([this, addresses, next, attempt = attempt_](const Error& error) {
+        if (attempt != attempt_) return;
+        if (error && next + 1 < addresses.size()) return connect_to(addresses, next + 1);
+        if (error) return finish(unavailable("no sender is listening at ", endpoint_.place(), ": ", error.message()));
+        Error unset;
+        tcp_.set_option(Tcp::no_delay(true), unset);  // a round exchanges small messages in turn
+        shake_hands();
+      }));
 }
 
 void Connector::shake_hands() {
@@ -147,11 +154,11 @@ void Connector::shake_hands() {
   absl::StatusOr<TlsSession> session = tls_->session();
   if (!session.ok()) return finish(session.status());
   handshake_ = std::make_shared<TlsHandshake>(Channel::Socket(std::move(tcp_)), *std::move(session));
-  handshake_->start([this](absl::StatusOr<std::shared_ptr<Channel>> channel) {
+  handshake_->start(scope_([this](absl::StatusOr<std::shared_ptr<Channel>> channel) {
     if (!channel.ok()) return finish(annotate(channel.status(), "the sender"));
     (*channel)->decode_by(decoder_);
     finish(std::move(channel));
-  });
+  }));
 }
 
 }  // namespace bascule::inline v0

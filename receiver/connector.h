@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/receiver/handler_scope.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/wire/channel.h>
 #include <bascule/transport/wire/tls_handshake.h>
@@ -30,8 +31,9 @@ class Connector {
   // The handler must call the channel's start() before it returns.
   using OnDone = std::function<void(absl::StatusOr<std::shared_ptr<Channel>>)>;
 
-  // `token` is needed for TCP, and given only for TCP (Token::find).
-  Connector(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token);
+  // `token` is needed for TCP, and given only for TCP (Token::find). `scope` must be closed before this object is
+  // destroyed, if other threads run the io_context.
+  Connector(boost::asio::io_context& io, HandlerScope scope, const Endpoint& endpoint, std::optional<Token> token);
 
   // Tries once, for at most the endpoint's suspect_after, then calls `done`; after an early failure, from within this
   // call. `done` gets UNAVAILABLE if no sender answered in time; only after this error may versions that the folder
@@ -48,6 +50,7 @@ class Connector {
   void shake_hands();
   void finish(absl::StatusOr<std::shared_ptr<Channel>> result);
 
+  const HandlerScope scope_;
   const Endpoint& endpoint_;
   const std::optional<Token> token_;
   OnDone done_;

@@ -171,10 +171,12 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
 
 absl::Status PrepareContext::wait_for(const DeviceMark& mark) {
   const Deadline deadline(endpoint_.timeout);
+  std::optional<PreparePool::Waiting> waiting;
   while (true) {
     absl::Status passed = mark.wait(Deadline(std::min(deadline.at(), Deadline(kPiece).at())));
     if (passed.ok()) return passed;
     if (stop_.stop_requested()) return absl::CancelledError("the receiver ends");
+    if (!waiting) waiting.emplace(*pool_);
     if (absl::IsDeadlineExceeded(passed) && !deadline.passed()) continue;
     poison_(annotate(passed, "the engine's stream"));
     return passed;
@@ -202,8 +204,9 @@ absl::Status PrepareContext::settle_slots(Deadline deadline) {
 void PrepareContext::settle_for_good() {
   const bool ahead = copier_ != nullptr && copier_->apply() == Apply::kBackground;
   const auto settled = [&] { return ahead ? settle(Deadline(kPiece)) : settle_slots(Deadline(kPiece)); };
-  while (!stop_.stop_requested() && absl::IsDeadlineExceeded(settled())) {
-  }
+  std::optional<PreparePool::Waiting> waiting;
+  while (!stop_.stop_requested() && absl::IsDeadlineExceeded(settled()))
+    if (!waiting) waiting.emplace(*pool_);
 }
 
 }  // namespace bascule::inline v0

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include <bascule/receiver/copier.h>
 #include <bascule/receiver/local_version.h>
+#include <bascule/receiver/prepare_pool.h>
 #include <bascule/receiver/verifier.h>
 #include <bascule/receiver/version_finder.h>
 #include <bascule/transport/device.h>
@@ -43,8 +44,9 @@ class PrepareContext {
   PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
                  std::function<void(const absl::Status&)> poison);
 
-  void copy_by(Copier* copier) { copier_ = copier; }  // call it before any other
-  void stop() { stop_.request_stop(); }               // any thread: makes waits for devices end soon
+  void copy_by(Copier* copier) { copier_ = copier; }     // call it before any other
+  void prepare_on(PreparePool& pool) { pool_ = &pool; }  // the same; whose threads call it
+  void stop() { stop_.request_stop(); }                  // any thread: makes waits for devices end soon
 
   // Returns how the engine takes a layout, or the reason why it cannot. Any thread.
   absl::StatusOr<ReadPlan> take(const Layout& layout) const;
@@ -87,6 +89,7 @@ class PrepareContext {
   const Scheme& scheme_;
   const std::function<void(const absl::Status&)> poison_;
   Copier* copier_ = nullptr;  // null: the engine reads in place
+  PreparePool* pool_ = nullptr;
   Verifier verifier_;
   VersionFinder finder_;
   std::shared_ptr<Attachment> attachment_;              // the current connection's

@@ -7,24 +7,26 @@
 
 namespace bascule::inline v0 {
 
-Preparer::Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
-                   const Scheme& scheme, std::function<void(const absl::Status&)> poison)
+Preparer::Preparer(boost::asio::io_context& io, HandlerScope scope, const ReceiverOptions& options,
+                   const Endpoint& endpoint, const Scheme& scheme, std::function<void(const absl::Status&)> poison)
     : io_(io),
+      scope_(std::move(scope)),
       may_only_look_up_(scheme.maps_once && options.fused.empty() && endpoint.digest != DigestMode::kAlways),
       poison_(poison),
-      context_(options, endpoint, scheme, std::move(poison)) {}
+      context_(options, endpoint, scheme, std::move(poison)),
+      queue_(PreparePool::get()) {
+  context_.prepare_on(queue_.pool());
+}
 
 void Preparer::copy_by(Copier* copier) {
   copies_ = true;
   context_.copy_by(copier);
 }
 
-void Preparer::start() { thread_.submit(own_thread_of_devices); }
-
 void Preparer::stop() {
   look_.request_stop();  // it may be reading a whole model
   context_.stop();
-  thread_.stop();
+  queue_.stop();
 }
 
 // Whether a version is prepared and given back in a short time, without touching its bytes.
@@ -37,12 +39,12 @@ void Preparer::submit(Job job, bool only_looks_up) noexcept {
   const auto task = shared_task(std::move(job));
   std::function<void()> queued;
   static_cast<void>(until_done([&] { queued = task; }));
-  only_looks_up ? thread_.run_or_submit(std::move(queued)) : thread_.submit(std::move(queued));
+  only_looks_up ? queue_.run_or_submit(std::move(queued)) : queue_.submit(std::move(queued));
 }
 
 template <typename Done>
 void Preparer::answer(Done done) noexcept {
-  post_surely(io_, std::move(done));
+  post_surely(io_, scope_(std::move(done)));
 }
 
 // ---- a sender's memory ----

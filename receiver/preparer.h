@@ -27,21 +27,21 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include <bascule/receiver/handler_scope.h>
 #include <bascule/receiver/lease_tracker.h>
 #include <bascule/receiver/prepare_context.h>
-#include <bascule/transport/task_thread.h>
+#include <bascule/receiver/prepare_pool.h>
 
 namespace bascule::inline v0 {
 
 class Preparer {
  public:
   // The arguments are the same as PrepareContext's. `poison` is called from the prepare thread.
-  Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
-           std::function<void(const absl::Status&)> poison);
+  Preparer(boost::asio::io_context& io, HandlerScope scope, const ReceiverOptions& options, const Endpoint& endpoint,
+           const Scheme& scheme, std::function<void(const absl::Status&)> poison);
 
   void copy_by(Copier* copier);  // call it before start()
-  void start();
-  bool is_this_thread() const { return thread_.is_this(); }
+  bool is_this_thread() const { return queue_.is_this_thread(); }
   void stop();  // any thread: ends the current job, or waits for it, and drops the rest
   // After stop(): blocks until no device still works for this object, or returns DEADLINE_EXCEEDED.
   absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
@@ -96,6 +96,7 @@ class Preparer {
   enum class Reach { kUnknown, kInPlace, kReceived, kCopied };
 
   boost::asio::io_context& io_;
+  const HandlerScope scope_;     // of the answers
   const bool may_only_look_up_;  // from the options
   const std::function<void(const absl::Status&)> poison_;
   DigestMode sender_digest_ = DigestMode::kOn;
@@ -106,7 +107,7 @@ class Preparer {
   bool looking_ = false;
   std::stop_source look_;
   PrepareContext context_;
-  TaskThread thread_;  // last: its tasks use the rest
+  TaskQueue queue_;  // last: its tasks use the rest
 };
 
 }  // namespace bascule::inline v0

@@ -1,14 +1,15 @@
 // Receiver: the engine's end. It prepares new versions in the background and flips to them at a token
 // boundary.
 //
-// Threads: connect() starts an I/O thread, which never touches weights, and a prepare thread, which maps and verifies.
-// All calls but status() belong to the engine's own thread. The I/O thread calls `on_pending`. After a fork, the child
-// must not use the object; this process's leases last as long as the child lives, since the child may still read.
-// Destruction ends the leases: use no view after it. It first waits, for at most the endpoint's flip_timeout, until the
-// engine's stream has done the work queued on it. Memory that the stream may still read after that time stays mapped
-// and leased until the process ends. If memory runs out, a call returns RESOURCE_EXHAUSTED or throws std::bad_alloc,
-// and the object stays usable; a flip that has begun waits for memory instead. The receiver's own threads then end the
-// connection at most; it greets again, and goes on serving.
+// Threads: all receivers of a process share an I/O thread, which never touches weights, and up to four threads that map
+// and verify; connect() starts what is missing, and the last receiver ends them. A callback that takes long holds up
+// every receiver. All calls but status() belong to the engine's own thread. The I/O thread calls `on_pending`. After a
+// fork, the child must not use the object, but may make its own; this process's leases last as long as the child lives,
+// since the child may still read. Destruction ends the leases: use no view after it. It first waits, for at most the
+// endpoint's flip_timeout, until the engine's stream has done the work queued on it. Memory that the stream may still
+// read after that time stays mapped and leased until the process ends. If memory runs out, a call returns
+// RESOURCE_EXHAUSTED or throws std::bad_alloc, and the object stays usable; a flip that has begun waits for memory
+// instead. The shared threads then end the connection at most; it greets again, and goes on serving.
 #pragma once
 
 #include <memory>

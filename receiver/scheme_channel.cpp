@@ -16,10 +16,10 @@ class SchemeChannel::Line final : public SenderLine, public std::enable_shared_f
   void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
     const std::lock_guard lock(mutex_);
     if (channel_ == nullptr) return;
-    post_surely(channel_->io_, [self = shared_from_this(), message = Transport{std::move(bytes)},
-                                descriptors = std::move(descriptors)] {
+    post_surely(channel_->io_, channel_->scope_([self = shared_from_this(), message = Transport{std::move(bytes)},
+                                                 descriptors = std::move(descriptors)] {
       if (self->channel_ != nullptr) self->channel_->handlers_.say(message, numbers_of(descriptors));
-    });
+    }));
   }
   void cut() {
     const std::lock_guard lock(mutex_);
@@ -35,8 +35,8 @@ class SchemeChannel::Line final : public SenderLine, public std::enable_shared_f
   SchemeChannel* channel_;  // changed by the I/O thread alone; null once it is cut
 };
 
-SchemeChannel::SchemeChannel(boost::asio::io_context& io, Handlers handlers)
-    : io_(io), handlers_(std::move(handlers)) {}
+SchemeChannel::SchemeChannel(boost::asio::io_context& io, HandlerScope scope, Handlers handlers)
+    : io_(io), scope_(std::move(scope)), handlers_(std::move(handlers)) {}
 
 SchemeChannel::~SchemeChannel() { stop(); }
 
@@ -86,9 +86,9 @@ void SchemeChannel::receive(const Publication& publication, std::string bytes, D
     thread_->submit([this, reception, publication, bytes, deadline, line = line_] {
       if (line->is_cut()) return;  // its connection was lost before its turn
       absl::Status received = caught([&] { return reception->receive(publication, bytes, deadline); });
-      post_surely(io_, [this, line, version = publication.version, received = std::move(received)] {
-        if (line == line_) handlers_.received(version, received);  // else its connection was lost
-      });
+      post_surely(io_, scope_([this, line, version = publication.version, received = std::move(received)] {
+                    if (line == line_) handlers_.received(version, received);  // else its connection was lost
+                  }));
     });
   });
 }

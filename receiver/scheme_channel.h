@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include <bascule/receiver/handler_scope.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/task_thread.h>
 #include <bascule/transport/wire/messages.h>
@@ -26,7 +27,7 @@ class SchemeChannel {
     std::function<void(const Transport&, const std::vector<int>& descriptors)> say;
     std::function<void(Version, const absl::Status&)> received;
   };
-  SchemeChannel(boost::asio::io_context& io, Handlers handlers);
+  SchemeChannel(boost::asio::io_context& io, HandlerScope scope, Handlers handlers);
   ~SchemeChannel();
 
   // ---- I/O thread ----
@@ -40,7 +41,7 @@ class SchemeChannel {
   void receive(const Publication& publication, std::string bytes, Deadline deadline);
   void detach();  // the connection is lost
 
-  void stop();  // detaches, and waits for the thread. Any thread, once the I/O thread has ended
+  void stop();  // detaches, and waits for the thread. Any thread, once the scope is closed
 
  private:
   class Line;
@@ -48,6 +49,7 @@ class SchemeChannel {
   void when_attached(std::function<void(const std::shared_ptr<Reception>&)> call);
 
   boost::asio::io_context& io_;
+  const HandlerScope scope_;
   const Handlers handlers_;
   bool attached_ = false;
   int pauses_ = 0;

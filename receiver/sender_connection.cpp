@@ -12,12 +12,13 @@ namespace bascule::inline v0 {
 
 using std::chrono::milliseconds;
 
-SenderConnection::SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options,
+SenderConnection::SenderConnection(boost::asio::io_context& io, HandlerScope scope, const ReceiverOptions& options,
                                    const Endpoint& endpoint, std::optional<Token> token, Handlers handlers)
-    : options_(options),
+    : scope_(scope),
+      options_(options),
       endpoint_(endpoint),
       handlers_(std::move(handlers)),
-      connector_(io, endpoint, std::move(token)),
+      connector_(io, std::move(scope), endpoint, std::move(token)),
       retry_timer_(io),
       heartbeat_timer_(io) {}
 
@@ -52,9 +53,9 @@ void SenderConnection::retry(bool refused_for_good) noexcept {
   if (refused_for_good) refused_by_ = socket_mark();
   static_cast<void>(until_done([&] {
     retry_timer_.expires_after(pause);
-    retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    retry_timer_.async_wait(scope_([this](const boost::system::error_code& error) {
       if (!error) search();
-    });
+    }));
   }));
 }
 
@@ -68,29 +69,28 @@ void SenderConnection::greet(std::shared_ptr<Channel> channel) {
   channel_ = std::move(channel);
   state_ = State::kGreeting;
   was_connected_ = true;
-  channel_->start(
-      [this](Message message, std::vector<UniqueFd> descriptors) {
-        if (options_.trace && !std::holds_alternative<Heartbeat>(message))
-          options_.trace(cat("from sender: ", name_of(message)));
-        handlers_.heard(std::move(message), std::move(descriptors));
-      },
-      [this](const absl::Status& why) {
-        if (channel_ && channel_->open())
-          send(Bye{.why = std::string(message_of(why))});  // the sender broke the protocol
-        hang_up();
-        handlers_.lost(annotate(why, "the sender"));
-      });
+  channel_->start(scope_([this](Message message, std::vector<UniqueFd> descriptors) {
+                    if (options_.trace && !std::holds_alternative<Heartbeat>(message))
+                      options_.trace(cat("from sender: ", name_of(message)));
+                    handlers_.heard(std::move(message), std::move(descriptors));
+                  }),
+                  scope_([this](const absl::Status& why) {
+                    if (channel_ && channel_->open())
+                      send(Bye{.why = std::string(message_of(why))});  // the sender broke the protocol
+                    hang_up();
+                    handlers_.lost(annotate(why, "the sender"));
+                  }));
   handlers_.connected();
   wait_for_welcome(milliseconds(250));
 }
 
 void SenderConnection::wait_for_welcome(milliseconds pause) {
   retry_timer_.expires_after(pause);
-  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+  retry_timer_.async_wait(scope_([this](const boost::system::error_code& error) {
     if (error || state_ != State::kGreeting) return;
     handlers_.unwelcomed();
     wait_for_welcome(milliseconds(500));
-  });
+  }));
 }
 
 void SenderConnection::welcomed() {
@@ -105,6 +105,15 @@ void SenderConnection::hang_up() noexcept {
   if (state_ != State::kEnded) state_ = State::kSearching;
 }
 
+void SenderConnection::close() noexcept {
+  hang_up();
+  static_cast<void>(caught([this] {
+    end();
+    heartbeat_timer_.cancel();
+    connector_.cancel();
+  }));
+}
+
 void SenderConnection::end() {
   state_ = State::kEnded;
   retry_timer_.cancel();
@@ -114,9 +123,9 @@ void SenderConnection::on_heartbeat() {
   const absl::Status looked = caught([this] { look_after_sender(); });
   static_cast<void>(until_done([this] {
     heartbeat_timer_.expires_after(on_clock(endpoint_.heartbeat));
-    heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
+    heartbeat_timer_.async_wait(scope_([this](const boost::system::error_code& error) {
       if (!error) on_heartbeat();
-    });
+    }));
   }));
   if (looked.ok()) return;
   hang_up();

@@ -50,9 +50,10 @@ class SenderConnection {
     std::function<void()> beat;  // called with each heartbeat
   };
 
-  // `options` and `endpoint` must outlive this object; `endpoint` may change until start().
-  SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
-                   std::optional<Token> token, Handlers handlers);
+  // `options` and `endpoint` must outlive this object; `endpoint` may change until start(). `scope` must be closed, and
+  // close() called, before this object is destroyed.
+  SenderConnection(boost::asio::io_context& io, HandlerScope scope, const ReceiverOptions& options,
+                   const Endpoint& endpoint, std::optional<Token> token, Handlers handlers);
 
   void start();
   // Does nothing without a connection.
@@ -63,7 +64,8 @@ class SenderConnection {
   // second to ten, and ends within a heartbeat once the socket is no longer the refusing sender's.
   void retry(bool refused_for_good = false) noexcept;
   void flipped() { tries_ = 0; }
-  void end();  // searches no longer; a present connection stays until hang_up()
+  void close() noexcept;  // ends, and hangs up
+  void end();             // searches no longer; a present connection stays until hang_up()
 
   bool connected() const { return channel_ != nullptr; }
   bool attached() const { return state_ == State::kAttached; }
@@ -80,6 +82,7 @@ class SenderConnection {
   void watch_endpoint();
   SocketMark socket_mark() const;
 
+  const HandlerScope scope_;
   const ReceiverOptions& options_;
   const Endpoint& endpoint_;
   const Handlers handlers_;

@@ -4,16 +4,11 @@
 
 #include <sys/random.h>
 
-#include <boost/asio/executor_work_guard.hpp>
-
-#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
-
-namespace asio = boost::asio;
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -32,21 +27,18 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       gate_(gate),
       instance_(random_number()),
       marks_(options_.stream),
-      io_(1),
+      io_thread_(IoThread::get()),
+      io_(io_thread_->io()),
+      scope_([this](const absl::Status& why) { fail(why); }),
       awake_(io_),
-      connection_(io_, options_, endpoint_, std::move(token), handlers()),
+      connection_(io_, scope_, options_, endpoint_, std::move(token), handlers()),
       scheme_channel_(
-          io_, {.say = [this](const Transport& message,
-                              const std::vector<int>& descriptors) { connection_.send(message, descriptors); },
-                .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
-      preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
-                                           [this](const absl::Status& why) { poison(why); })) {
-  thread_ = std::thread([this] {  // last: if it throws, nothing has begun
-    own_thread_of_devices();
-    const auto work = asio::make_work_guard(io_);
-    run_surely(io_, [this](const absl::Status& why) { fail(why); });
-  });
-}
+          io_, scope_,
+          {.say = [this](const Transport& message,
+                         const std::vector<int>& descriptors) { connection_.send(message, descriptors); },
+           .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
+      preparer_(std::make_unique<Preparer>(io_, scope_, options_, endpoint_, scheme_,
+                                           [this](const absl::Status& why) { poison(why); })) {}
 
 void Session::copy_by(std::unique_ptr<Copier> copier) {
   copier_ = std::move(copier);
@@ -61,8 +53,7 @@ void Session::start() {
   } else if (copier_) {
     if (const auto expected = copier_->expected()) expected_ = encode(*expected);
   }
-  post_surely(io_, [this] { connection_.start(); });
-  preparer_->start();
+  post([this] { connection_.start(); });
 }
 
 Session::~Session() {
@@ -71,17 +62,16 @@ Session::~Session() {
 
 bool Session::stop() {
   stopped_ = true;
-  if (thread_.joinable()) {
-    post_surely(io_, [this] {
-      connection_.send(Bye{});
-      connection_.hang_up();
-      scheme_channel_.detach();
-      io_.stop();
-    });
-    thread_.join();
-  }
+  io_thread_->run([this] {
+    scope_.close();
+    awake_.end();
+    connection_.send(Bye{});
+    connection_.close();
+    scheme_channel_.detach();
+  });
   scheme_channel_.stop();
-  preparer_->stop();  // before the objects that its jobs use are destroyed
+  preparer_->stop();       // before the objects that its jobs use are destroyed
+  io_thread_->run([] {});  // handlers that were posted meanwhile are dropped, with what they hold
   const absl::Status left = wait_until_left(Deadline(endpoint_.flip_timeout));
   if (!is_over(left))
     warn(cat("slots stay mapped and leased until this process ends, because a device may still read them: ",

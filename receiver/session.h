@@ -31,11 +31,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <bascule/receiver/copier.h>
 #include <bascule/receiver/flip_gate.h>
+#include <bascule/receiver/handler_scope.h>
+#include <bascule/receiver/io_thread.h>
 #include <bascule/receiver/lease_tracker.h>
 #include <bascule/receiver/options.h>
 #include <bascule/receiver/preparer.h>
@@ -47,6 +48,7 @@
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/log_limit.h>
+#include <bascule/transport/post_surely.h>
 #include <bascule/transport/stay_awake.h>
 #include <bascule/transport/wire/messages.h>
 
@@ -61,14 +63,12 @@ class Session {
   Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme, FlipGate& gate);
   ~Session();  // stop(), and ends the leases
 
-  // Says goodbye, joins its threads, and waits, for at most flip_timeout, until no device reads what it holds. Returns
-  // false if a device may still read; then the session must keep its mappings and leases until the process ends. Call
-  // once, on the engine's thread.
+  // Says goodbye, ends what its threads do for it, and waits, for at most flip_timeout, until no device reads what it
+  // holds. Returns false if a device may still read; then the session must keep its mappings and leases until the
+  // process ends. Call once, on the engine's thread.
   bool stop();
-  // Whether the calling thread is one of those that stop() joins.
-  [[nodiscard]] bool is_on_own_thread() const {
-    return thread_.get_id() == std::this_thread::get_id() || preparer_->is_this_thread();
-  }
+  // Whether the calling thread is one of those for which stop() waits.
+  [[nodiscard]] bool is_on_own_thread() const { return io_thread_->is_this() || preparer_->is_this_thread(); }
 
   void copy_by(std::unique_ptr<Copier> copier);  // call it before start(); without it, the engine reads in place
   void start();                                  // call once; begins to greet
@@ -146,6 +146,11 @@ class Session {
   void lose(const absl::Status& why);               // any thread: the device is lost
   absl::Status wait_until_left(Deadline deadline);  // for stop()
 
+  // Any thread: does `work` on the I/O thread, unless the session has ended by then.
+  template <typename Work>
+  void post(Work work) noexcept {
+    post_surely(io_, scope_(std::move(work)));
+  }
   bool is_follower() const { return options_.rank > 0; }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void update(const std::function<void(ReceiverStatus&)>& change);
@@ -171,7 +176,9 @@ class Session {
   StreamMarks marks_;  // engine's thread
 
   // I/O thread.
-  boost::asio::io_context io_;
+  const std::shared_ptr<IoThread> io_thread_;
+  boost::asio::io_context& io_;
+  HandlerScope scope_;
   StayAwake awake_;
   SenderConnection connection_;
   SchemeChannel scheme_channel_;
@@ -187,7 +194,6 @@ class Session {
   Clock::time_point decided_at_;
 
   bool stopped_ = false;  // engine's thread
-  std::thread thread_;
   std::unique_ptr<Preparer> preparer_;
 };
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include <bascule/receiver/session.h>
-#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -19,8 +18,8 @@ absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<L
 
 void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
                       double stall_seconds, AckWhen ack) {
-  post_surely(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
-                    at = Clock::now()]() mutable {
+  post([this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
+        at = Clock::now()]() mutable {
     if (leases_.lost()) return;
     before.reset();  // not the last reference: it is held until it is given back
     connection_.flipped();
@@ -61,7 +60,7 @@ void Session::acknowledge() {
 }
 
 void Session::loaded() {
-  post_surely(io_, [this, at = Clock::now()] {
+  post([this, at = Clock::now()] {
     if (leases_.lost() || !due_ack_) return;
     board_.update([](StatusBoard::Posted& posted) { posted.status.state = ReceiverState::kServing; });
     due_ack_->seconds = seconds_between(decided_at_, at);
@@ -73,7 +72,7 @@ void Session::loaded() {
 
 template <typename Drop>
 void Session::unserve(Version version, const absl::Status& why, Preparer::Passed passed, Drop drop) {
-  post_surely(io_, [this, version] {
+  post([this, version] {
     board_.update([version](StatusBoard::Posted& posted) {
       posted.status.version = 0;
       posted.ready = false;
@@ -81,7 +80,7 @@ void Session::unserve(Version version, const absl::Status& why, Preparer::Passed
     });
   });
   if (is_sticky(why)) return lose(why);
-  post_surely(io_, [this, drop = std::move(drop), passed = std::move(passed)]() mutable {
+  post([this, drop = std::move(drop), passed = std::move(passed)]() mutable {
     std::optional<LeaseTracker::Departing> departing = drop(passed != nullptr);
     give_back(std::move(departing), nullptr, std::move(passed));
   });
@@ -96,7 +95,7 @@ void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
     if (is_sticky(mark.status())) return lose(mark.status());
     if (mark.ok()) passed = [mark = *mark](Deadline deadline) { return mark->wait(deadline); };
   }
-  post_surely(io_, [this] {
+  post([this] {
     due_ack_.reset();
     awake_.end();
     if (gate_.pending()) wake_engine();
@@ -108,7 +107,7 @@ void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
 
 void Session::not_flipped(LocalVersion next, const absl::Status& why) {
   if (is_sticky(why)) return lose(annotate(why, "the engine's stream"));  // which gives nothing back
-  post_surely(io_, [this, next = std::move(next)]() mutable {
+  post([this, next = std::move(next)]() mutable {
     give_back(leases_.not_flipped(std::move(next)));
     say_ready();
   });
@@ -129,7 +128,7 @@ void Session::give_up_writer(absl::Duration waited) {
   const std::string why = cat(
       "the sender neither published nor aborted the version for which commit() waited ", absl::FormatDuration(waited),
       " (twice timeout, and loan_timeout); the single copy may be half written, and the next version mends it");
-  post_surely(io_, [this, spoiled = gate_.spoil(), why]() mutable {
+  post([this, spoiled = gate_.spoil(), why]() mutable {
     if (leases_.lost()) return;
     doubt(std::move(spoiled));
     if (LeaseTracker::Incoming* const incoming = leases_.incoming())
@@ -141,7 +140,7 @@ void Session::give_up_writer(absl::Duration waited) {
 
 void Session::passed_over(std::vector<LocalVersion> versions) {
   if (versions.empty()) return;
-  post_surely(io_, [this, versions = std::move(versions)]() mutable {
+  post([this, versions = std::move(versions)]() mutable {
     for (LocalVersion& local : versions) give_back(leases_.passed_over(std::move(local)));
     say_ready();
   });
@@ -149,7 +148,7 @@ void Session::passed_over(std::vector<LocalVersion> versions) {
 
 void Session::poison(std::string why) {
   gate_.poison();
-  post_surely(io_, [this, why = std::move(why)] {
+  post([this, why = std::move(why)] {
     if (leases_.lost()) return;
     update([&](ReceiverStatus& status) {
       status.state = ReceiverState::kPoisoned;
@@ -168,7 +167,7 @@ void Session::poison(const absl::Status& why) { is_sticky(why) ? lose(why) : poi
 // continue at once. This worker does not reconnect: it could neither serve a version nor prepare one.
 void Session::lose(const absl::Status& why) {
   gate_.lose();
-  post_surely(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
+  post([this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
     if (leases_.lost()) return;
     connection_.end();
     board_.update([&](StatusBoard::Posted& posted) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include <bascule/receiver/session.h>
-#include <bascule/transport/post_surely.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -40,7 +39,7 @@ void Session::ask_to_yield() {
       incoming.yielded = incoming.ready = true;
       connection_.send(Ready{.version = incoming.publication.version});
     };
-    if (device == kHost) return post_surely(io_, yielded);
+    if (device == kHost) return post(yielded);
     // An engine on a device has yielded once its stream has done all queued reads.
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = marks_.here(device);
     if (!mark.ok()) return poison(mark.status());

@@ -2,9 +2,15 @@
 
 #include <utility>
 
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
+
+kernels::ThreadPool& SlotReader::pool() {
+  if (!pool_ && !caught([this] { pool_.emplace(threads_); }).ok()) pool_.emplace(1);  // starts no thread
+  return *pool_;
+}
 
 absl::StatusOr<DeviceQueue*> SlotReader::on(int device) {
   std::unique_ptr<DeviceQueue>& queue = queues_[device];
@@ -15,7 +21,7 @@ absl::StatusOr<DeviceQueue*> SlotReader::on(int device) {
 }
 
 absl::StatusOr<Digest> SlotReader::digest(const SlotView& view, Deadline deadline) {
-  if (view.device == kHost) return kernels::digest(view.bytes, pool_);
+  if (view.device == kHost) return kernels::digest(view.bytes, pool());
   BASCULE_ASSIGN(DeviceQueue* const queue, on(view.device));
   BASCULE_TRY(queue->digest(view.bytes, std::nullopt));
   BASCULE_ASSIGN(const std::optional<Digest> digest, queue->finish(deadline));

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
@@ -16,7 +17,7 @@ namespace bascule::inline v0 {
 
 class SlotReader {
  public:
-  explicit SlotReader(int threads) : pool_(threads) {}
+  explicit SlotReader(int threads) : threads_(threads) {}  // started at first use, if they can be
 
   // Returns the digest of all bytes of the view. Blocks; returns DEADLINE_EXCEEDED if a device was too slow.
   absl::StatusOr<Digest> digest(const SlotView& view, Deadline deadline);
@@ -25,11 +26,12 @@ class SlotReader {
   // if a device still reads.
   absl::Status settle(Deadline deadline);
 
-  kernels::ThreadPool& pool() { return pool_; }
+  kernels::ThreadPool& pool();
   absl::StatusOr<DeviceQueue*> on(int device);  // opened at first use
 
  private:
-  kernels::ThreadPool pool_;
+  const int threads_;
+  std::optional<kernels::ThreadPool> pool_;
   std::map<int, std::unique_ptr<DeviceQueue>> queues_;
 };
 

@@ -23,7 +23,7 @@ absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Toke
   boost::asio::io_context io(1);
   std::optional<absl::StatusOr<Answer>> answer;
   std::shared_ptr<Channel> asking;
-  Connector connector(io, endpoint, std::move(token));
+  Connector connector(io, HandlerScope([&](const absl::Status& why) { answer = why; }), endpoint, std::move(token));
   connector.connect([&](absl::StatusOr<std::shared_ptr<Channel>> channel) {
     if (!channel.ok()) {
       answer = channel.status();

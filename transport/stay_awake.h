@@ -10,7 +10,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include <bascule/transport/caught.h>
 #include <bascule/transport/deadline.h>
@@ -25,24 +27,28 @@ class StayAwake {
       : io_(io), at_most_(at_most) {}
 
   void begin() {
-    until_ = Deadline(at_most_).at();
-    if (!std::exchange(awake_, true)) turn();
+    state_->until = Deadline(at_most_).at();
+    if (!std::exchange(state_->awake, true)) turn(io_, state_);
   }
-  void end() { until_ = {}; }
+  void end() { state_->until = {}; }  // also before this object is destroyed
 
  private:
+  struct State {
+    Clock::time_point until{};
+    bool awake = false;
+  };
+
   // A handler is always queued, so the io_context polls for events instead of waiting for them.
-  void turn() {
-    awake_ = Clock::now() < until_;
-    if (!awake_) return;
+  static void turn(boost::asio::io_context& io, const std::shared_ptr<State>& state) {
+    state->awake = Clock::now() < state->until;
+    if (!state->awake) return;
     std::this_thread::yield();
-    awake_ = caught([this] { boost::asio::post(io_, [this] { turn(); }); }).ok();
+    state->awake = caught([&] { boost::asio::post(io, [&io, state] { turn(io, state); }); }).ok();
   }
 
   boost::asio::io_context& io_;
   const absl::Duration at_most_;
-  Clock::time_point until_{};
-  bool awake_ = false;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace bascule::inline v0

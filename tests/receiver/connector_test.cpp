@@ -47,7 +47,7 @@ class ConnectorTest : public testing::Test {
         if (!error && sender) peer_ = std::make_unique<test::TlsPeer>(std::move(accepted_), *sender);
       });
     std::optional<absl::StatusOr<std::shared_ptr<Channel>>> result;
-    Connector connector(io_, endpoint_, Token(kTlsToken));
+    Connector connector(io_, HandlerScope([&](const absl::Status& why) { result = why; }), endpoint_, Token(kTlsToken));
     connector.connect([&](absl::StatusOr<std::shared_ptr<Channel>> done) { result = std::move(done); });
     const auto end = Deadline(patience()).at();
     while (!result && std::chrono::steady_clock::now() < end) {
