@@ -98,6 +98,9 @@ class SenderHandle {
   void move(std::size_t index, std::uintptr_t address, std::vector<std::int64_t> strides) {
     registered().move(index, reinterpret_cast<const void*>(address), std::move(strides));
   }
+  void move_factors(std::size_t index, std::uintptr_t b, std::uintptr_t a) {
+    registered().move_factors(index, reinterpret_cast<const void*>(b), reinterpret_cast<const void*>(a));
+  }
   void set_stream(std::uintptr_t stream) { registered().set_stream(reinterpret_cast<Stream>(stream)); }
 
   void expect_workers(int count, std::vector<std::string> names) {
@@ -165,6 +168,7 @@ void bind_sender(nb::module_& module) {
       .def("register_tensors", &SenderHandle::register_tensors, nb::arg("tensors"))
       .def("register_specs", &SenderHandle::register_specs, nb::arg("tensors"), nb::arg("device"))
       .def("move", &SenderHandle::move, nb::arg("index"), nb::arg("address"), nb::arg("strides"))
+      .def("move_factors", &SenderHandle::move_factors, nb::arg("index"), nb::arg("b"), nb::arg("a"))
       .def("set_stream", &SenderHandle::set_stream, nb::arg("stream"))
       .def("expect_workers", &SenderHandle::expect_workers, nb::arg("count"), nb::arg("names"))
       .def("wait_for_workers", &SenderHandle::wait_for_workers, nb::arg("count"), nb::arg("timeout").none())
