@@ -56,8 +56,8 @@ class Followed:
         count = len(self.names)
         for name, spec, before in zip(self._all_names[count:], specs[count:], self._specs[count:]):
             if spec[2] != before[2]:
-                raise BasculeError(f"tensor {name} has the strides {spec[2]}; it was registered with {before[2]}, and those of "
-                                   "an adapter must not change", "INVALID_ARGUMENT")
+                raise BasculeError(f"tensor {name} has the strides {spec[2]}; it was registered with {before[2]}, and an "
+                                   "adapter's strides must not change", "INVALID_ARGUMENT")
         # A signal may end this anywhere: the next check then reports all of it again, and nothing is freed before.
         self._glance = None
         self._before += self._tensors

@@ -34,29 +34,17 @@ class Layer(NamedTuple):
     scale: float
 
 
-def is_adapted(model: Any) -> bool:
-    """Whether `model` is a module that PEFT has given adapters."""
-    return is_module(model) and any(isinstance(getattr(each, "peft_config", None), dict) for each in _outer(model))
-
-
 def config_of(model: Any, name: str) -> Any:
     """The PeftConfig of one of the model's adapters. Raises BasculeError (INVALID_ARGUMENT), which names all of them."""
-    configs = next((each.peft_config for each in _outer(model) if isinstance(getattr(each, "peft_config", None), dict)),
-                   None) if is_module(model) else None
-    if configs is None:
-        raise _not_adapted(model)
+    configs = _peft_model(model).peft_config
     if name not in configs:
         raise BasculeError(f"adapter {name!r}: the model has {', '.join(map(repr, configs))}", "INVALID_ARGUMENT")
     return configs[name]
 
 
-def _not_adapted(model: Any) -> BasculeError:
-    return BasculeError(f"expected a model with PEFT's adapters, found {type(model).__name__}", "INVALID_ARGUMENT")
-
-
 def base_class(model: Any) -> tuple[str, str]:
     """Name and module of the class of the model that PEFT has wrapped."""
-    base = next(each for each in _outer(model) if isinstance(getattr(each, "peft_config", None), dict))
+    base = _peft_model(model)
     base = base.get_base_model() if hasattr(base, "get_base_model") else base
     return type(base).__name__, type(base).__module__
 
@@ -71,40 +59,44 @@ def adapter_of(model: Any, name: str = "default") -> Sent:
     check_config(_dict(config), "adapter", _defaults(config), f"adapter {name!r}")
     _check_base(model, name)
     layers = list(layers_of(model, name))
-    places, scales = {}, {}
-    for layer in layers:
-        for kind, place in zip(layer.kinds, (layer.a, layer.b)):
-            suffix = "" if "embedding" in kind else ".weight"
-            places[f"{PREFIX}{layer.name}.{kind}{suffix}"] = place
-        scales[list(places)[-1]] = layer.scale
-    for path, saved in _saved_modules(model, name):
-        for key, owner, own in named_places(saved):
-            places[PREFIX + hf_names(f"{path}.{key}")] = Place(owner, own)
+    places = places_of(model, name, layers)
     for tensor, place in places.items():
         _check_whole(tensor, place.tensor)
+    scales = {_names(layer)[1]: layer.scale for layer in layers}
     ranks = {layer.name: layer.rank for layer in layers}
     return Sent(places, scales, description=describe_adapter(_dict(config), ranks, base_class(model)),
                 scaled=_scaled(layers, name))
 
 
-def merged_of(model: Any, rename: Callable[[str], str] | None = hf_names) -> Sent:
-    """The base model with its active adapter merged: W + scale · B·A, under the base model's names.
+def places_of(model: Any, name: str, layers: Iterable[Layer]) -> dict[str, Place]:
+    """The tensors of an adapter under the names of PEFT's files: of its `layers`, and of the modules in `modules_to_save`."""
+    places: dict[str, Place] = {}
+    for layer in layers:
+        places |= zip(_names(layer), (layer.a, layer.b))
+    for path, saved in _saved_modules(model, name):
+        for key, owner, own in named_places(saved):
+            places[PREFIX + hf_names(f"{path}.{key}")] = Place(owner, own)
+    return places
+
+
+def merged_of(model: Any, name: str, rename: Callable[[str], str] | None = hf_names) -> Sent:
+    """The base model with the adapter `name` merged: W + scale · B·A, under the base model's names.
 
     Modules in `modules_to_save` replace the base model's. rename: as for register_model(), after PEFT's own parts are gone.
     Raises BasculeError (INVALID_ARGUMENT), which names what cannot be merged.
     """
-    name = _active(model)
     config = config_of(model, name)
     check_config(_dict(config), "merged", _defaults(config), f"adapter {name!r}")
     layers = {layer.path: layer for layer in layers_of(model, name)}
     scaled = _scaled(layers.values(), name)
     found: dict[str, tuple[str, Place]] = {}  # the model's own name, and the place
-    for original, base, place in _base_places(model, name):
+    origins: dict[str, Any] = {}  # the base model's own tensor
+    for original, base, place, origin in _base_places(model, name):
         travels = travels_as(base, rename)
         if travels in found:
             raise BasculeError(f"tensors {found[travels][0]} and {original} would both be sent as {travels}",
                                "INVALID_ARGUMENT")
-        found[travels] = original, place
+        found[travels], origins[travels] = (original, place), origin
     places = {travels: place for travels, (_, place) in found.items()}
     products = {}
     for travels, (original, place) in found.items():
@@ -115,14 +107,14 @@ def merged_of(model: Any, rename: Callable[[str], str] | None = hf_names) -> Sen
             products[travels] = _product(layers.pop(path), travels, place)
     if layers:
         raise BasculeError(f"module {next(iter(layers))}: its adapter has no weight to merge into", "INVALID_ARGUMENT")
-    _check_tied(places, products)
+    _check_tied(places, products, origins)
     sent = Sent(places, products=products, scaled=scaled, may_be_merged=False)
     sent.check_unchanged()
     return sent
 
 
 def layers_of(model: Any, name: str) -> Iterator[Layer]:
-    """The modules with an adapter of this name. Raises BasculeError (INVALID_ARGUMENT), also if there are none."""
+    """The modules with an adapter of this name. Raises BasculeError (INVALID_ARGUMENT), including if there are none."""
     none = True
     for path, module in model.named_modules():
         if not _is_layer(module):
@@ -152,6 +144,9 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
     """
     check_config(config, "adapter", what=what)
     adapted, kept = _pairs(tensors, what), dict(tensors)
+    if strange := sorted(name for name in tensors if not name.startswith(PREFIX)):
+        raise BasculeError(f"{what}: expected names that begin with {PREFIX}, found {strange[0]}; engines would bind no module "
+                           "to it", "INVALID_ARGUMENT")
     saved = tuple(config.get("modules_to_save") or ())
     scales, ranks = {}, {}
     for module, (a, b) in adapted.items():
@@ -183,12 +178,25 @@ def module_of(name: str) -> tuple[str, str]:
 # ----
 
 
+def _peft_model(model: Any) -> Any:
+    """The module to which PEFT has given adapters: `model`, or what it wraps. Raises BasculeError (INVALID_ARGUMENT)."""
+    for each in _outer(model) if is_module(model) else ():
+        if isinstance(getattr(each, "peft_config", None), dict):
+            return each
+    raise BasculeError(f"expected a model with PEFT's adapters, found {type(model).__name__}", "INVALID_ARGUMENT")
+
+
 def _outer(model: Any) -> Iterator[Any]:
     """The model, and what wrappers such as torch.compile and DistributedDataParallel have within."""
     while model is not None:
         yield model
         model = next((model._modules[key] for key in ("_orig_mod", "module", "_fsdp_wrapped_module")
                       if model._modules.get(key) is not None), None)
+
+
+def _names(layer: Layer) -> list[str]:
+    """The names of A and B."""
+    return [f"{PREFIX}{layer.name}.{kind}" + ("" if "embedding" in kind else ".weight") for kind in layer.kinds]
 
 
 def _scaled(layers: Iterable[Layer], name: str) -> list[Scaled]:
@@ -232,22 +240,21 @@ def _check_whole(name: str, tensor: Any) -> None:
 
 
 def _check_base(model: Any, name: str) -> None:
-    for other, config in next(each.peft_config for each in _outer(model) if hasattr(each, "peft_config")).items():
+    for other, config in _peft_model(model).peft_config.items():
         if other != name and changes_base(_dict(config)):
             raise BasculeError(f"adapter {name!r}: adapter {other!r} of the same model has init_lora_weights = "
                                f"{config.init_lora_weights!r}, which changed the base weights; engines have the original "
                                'ones. Send merged weights (adapters="merge")', "INVALID_ARGUMENT")
 
 
-def _active(model: Any) -> str:
-    """The one adapter that the model computes with."""
-    if not is_adapted(model):
-        raise _not_adapted(model)
-    layers = [module for module in model.modules() if _is_layer(module)]
+def active_adapter(model: Any) -> str:
+    """The one adapter that the model computes with. Raises BasculeError (INVALID_ARGUMENT)."""
+    layers = [module for module in _peft_model(model).modules() if _is_layer(module)]
     if any(layer.disable_adapters for layer in layers):
         raise BasculeError("the model's adapters are disabled (disable_adapter()); enable them to merge one",
                            "INVALID_ARGUMENT")
-    active = sorted({name for layer in layers for name in layer.active_adapters if name in (*layer.lora_A, *layer.lora_embedding_A)})
+    active = sorted({name for layer in layers for name in layer.active_adapters
+                     if name in layer.lora_A or name in layer.lora_embedding_A})
     if len(active) != 1:
         raise BasculeError(f"expected one active adapter to merge, found {', '.join(active) or 'none'}; choose it with "
                            "set_adapter()", "INVALID_ARGUMENT")
@@ -260,10 +267,11 @@ def _saved_modules(model: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield path, module.modules_to_save[name]
 
 
-def _base_places(model: Any, name: str) -> Iterator[tuple[str, str, Place]]:
-    """Each tensor of the base model: its name in the model, its name without PEFT's parts, and its place."""
+def _base_places(model: Any, name: str) -> Iterator[tuple[str, str, Place, Any]]:
+    """What is sent as the base model: the name in the model, without PEFT's parts, the place, and the base's own tensor."""
     dropped: set[str] = set()  # paths whose tensors are not the base model's
     replaced: dict[str, str] = {}  # paths that have another name
+    originals: dict[str, dict[str, Any]] = {}  # of what replaces a module
     for path, module in model.named_modules(remove_duplicate=False):
         if _is_layer(module):
             dropped.update(f"{path}.{kind}" for kind in module.adapter_layer_names)
@@ -273,15 +281,18 @@ def _base_places(model: Any, name: str) -> Iterator[tuple[str, str, Place]]:
             dropped.update(f"{path}.{kind}" for kind in ("original_module", *(f"modules_to_save.{each}" for each in
                                                                               module.modules_to_save)) if kind != chosen)
             replaced[f"{path}.{chosen}"] = path
+            originals[f"{path}.{chosen}"] = {own: owner[key] for own, owner, key in named_places(module.original_module)}
     for original, owner, key in named_places(model):
-        base, parts = "", original.split(".")
+        parts = original.split(".")
         paths = {".".join(parts[:end]) for end in range(1, len(parts))}
         if paths & dropped:
             continue
-        base = original
+        base, place = original, Place(owner, key)
+        origin = place.tensor
         for path in sorted(paths & replaced.keys(), key=len, reverse=True):  # inner ones first: the outer paths stay
             base = replaced[path] + base[len(path):]
-        yield original, base.removeprefix(PREFIX), Place(owner, key)
+            origin = originals.get(path, {}).get(original[len(path) + 1:], origin)
+        yield original, base.removeprefix(PREFIX), place, origin
 
 
 def _product(layer: Layer, travels: str, place: Place) -> Product:
@@ -298,25 +309,25 @@ def _product(layer: Layer, travels: str, place: Place) -> Product:
     return Product(b, a, layer.scale)
 
 
-def _check_tied(places: Mapping[str, Place], products: Mapping[str, Product]) -> None:
+def _check_tied(places: Mapping[str, Place], products: Mapping[str, Product], origins: Mapping[str, Any]) -> None:
     """Engines tie what the base model ties, so both names must get the same elements."""
     first: dict[int, str] = {}
     for name, place in places.items():
         if not place.tensor.numel():
             continue
-        other = first.setdefault(place.tensor.data_ptr(), name)
-        if other != name and _same(products.get(other)) != _same(products.get(name)):
-            raise BasculeError(f"tensors {other} and {name} are one tensor in the base model (tied), and only one of them has "
-                               "this adapter: merged they would differ, and engines keep them tied. Train with "
+        other = first.setdefault(origins[name].data_ptr(), name)
+        if other != name and _elements(places[other], products.get(other)) != _elements(place, products.get(name)):
+            raise BasculeError(f"tensors {other} and {name} are one tensor in the base model (tied), and only one of them is "
+                               "trained: merged they would differ, and engines keep them tied. Train with "
                                "ensure_weight_tying, untie them, or send the adapter alone (register_adapter())",
                                "INVALID_ARGUMENT")
 
 
-def _same(product: Product | None) -> Any:
-    """Equal for products with the same elements."""
-    if product is None:
-        return None
-    return [(place.tensor.data_ptr(), place.tensor.shape, place.tensor.stride()) for place in product[:2]], product.scale
+def _elements(place: Place, product: Product | None) -> Any:
+    """Equal for tensors that are sent with the same elements."""
+    factors = (product.b, product.a) if product else ()
+    return product and product.scale, [(each.tensor.data_ptr(), each.tensor.shape, each.tensor.stride())
+                                       for each in (place, *factors)]
 
 
 def _pairs(tensors: Mapping[str, Any], what: str) -> dict[str, tuple[str, str]]:

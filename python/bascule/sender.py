@@ -16,10 +16,10 @@ from ._checks import expected_workers, names, seconds, text, url, whole
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
 from .followed import Followed
-from .lora import adapter_of, merged_of
+from .lora import active_adapter, adapter_of, merged_of
 from .modules import check_sendable
 from .names import hf_names, refuse_adapters
-from .sent import plain
+from .sent import Sent, plain
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, travels_as, wait_for_stream)
 from .views import copy_into, writable
@@ -119,7 +119,8 @@ class Sender:
         with self._call() as core:
             if adapters is not None:
                 _refuse_single_copy(self._endpoint)
-                followed = Followed(model, lambda: merged_of(model, rename), lambda named: check_sendable(model, named))
+                name = active_adapter(model)
+                followed = Followed(model, lambda: merged_of(model, name, rename), lambda named: check_sendable(model, named))
                 self._register_followed(core, followed)
             elif is_module(model) or isinstance(model, Mapping):
                 if is_module(model):
@@ -145,9 +146,14 @@ class Sender:
         FAILED_PRECONDITION on a second call.
         """
         text("name", name)
+        with self._call():
+            self._register_adapter(model, lambda: adapter_of(model, name))
+
+    def _register_adapter(self, model: Any, find: Callable[[], Sent]) -> None:
+        """register_adapter() for an adapter that `find` finds, also outside a model."""
         with self._call() as core:
             _refuse_single_copy(self._endpoint)
-            self._register_followed(core, Followed(model, lambda: adapter_of(model, name), lambda named: None))
+            self._register_followed(core, Followed(model, find, lambda named: None))
             self._rename = None
 
     def expect_workers(self, workers: int | Sequence[str]) -> None:
@@ -363,7 +369,8 @@ class Sender:
         self._model = self._pending = None
 
     def _register_followed(self, core: _core.Sender, followed: Followed) -> None:
-        self._register(followed, lambda: core.register_tensors(followed.all), followed.device)
+        self._register(followed, lambda: core.register_tensors(followed.all, followed.sent.description),
+                       followed.device)
 
     def _register(self, model: Followed | None, register: Callable[[], None], device: int) -> None:
         """Keeps the tensors alive before the core knows their addresses, even if a signal ends this call."""

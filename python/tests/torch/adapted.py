@@ -54,8 +54,9 @@ def sent_by(endpoint, register):
 
 def send_once(sender, receiver):
     sender.wait_for_workers(1)
+    version = sender.version + 1
     sender.send_async()
-    receiver.wait_ready(version=sender.version)
+    receiver.wait_ready(version=version)
     assert receiver.commit().changed
     assert sender.wait_async().complete
     return {name: tensor.clone() for name, tensor in receiver.weights().items()}

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import peft
 import pytest
@@ -35,6 +37,13 @@ def test_every_key_of_the_installed_config_is_in_the_table_with_its_default():
     for name, key in KEYS.items():
         if name not in ("runtime_config", "peft_version", "peft_type"):
             assert getattr(config, name) == key.default, name
+
+
+def test_the_page_says_of_each_key_what_the_table_says():
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "adapters.md").read_text().partition("## Each key")[2]
+    said = {key: (adapter.split(";")[0], merged.split(";")[0]) for keys, adapter, merged in
+            re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \|$", page, re.MULTILINE) for key in re.findall(r"`(\w+)`", keys.split(":")[0])}
+    assert said == {name: (key.adapter, key.merged) for name, key in KEYS.items()}
 
 
 @pytest.mark.parametrize("key, value", [
@@ -213,6 +222,22 @@ def test_a_sharded_adapter_is_refused_with_a_hint(endpoint):
         torch.distributed.destroy_process_group()
 
 
+def test_a_plain_copy_of_a_sharded_adapter_is_sent(endpoint):
+    """As docs/guide/adapters.md shows it: the copy's base weights have no memory."""
+    model = adapted(use_rslora=True)
+    with torch.device("meta"):
+        copy = peft.get_peft_model(qwen(), model.peft_config["default"])
+    trained = dict(model.named_parameters())
+    for name, parameter in list(copy.named_parameters()):
+        if "lora_" in name:
+            owner, _, key = name.rpartition(".")
+            setattr(copy.get_submodule(owner), key, torch.nn.Parameter(torch.empty_like(parameter, device="cpu")))
+            copy.get_parameter(name).data.copy_(trained[name])
+    plain = sent_by(endpoint, lambda sender: sender.register_adapter(model))
+    copied = sent_by(endpoint, lambda sender: sender.register_adapter(copy))
+    assert plain.keys() == copied.keys() and all(torch.equal(plain[name], copied[name]) for name in plain)
+
+
 def test_layers_that_are_no_matrices_are_refused_by_name(endpoint):
     class Net(torch.nn.Module):
         def __init__(self):
@@ -256,3 +281,14 @@ def test_an_adapter_of_conv1d_has_peft_s_names(endpoint):
     sent = sent_by(endpoint, lambda sender: sender.register_adapter(model))
     assert sent.keys() == peft.get_peft_model_state_dict(model).keys()
     assert sent["base_model.model.transformer.h.0.attn.c_attn.lora_B.weight"].shape == (96, 4)
+
+
+def test_the_engine_gets_the_config_as_the_description(endpoint):
+    model = adapted()
+    with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="engine") as receiver:
+        assert receiver.description == ""
+        sender.register_adapter(model)
+        send_once(sender, receiver)
+        assert receiver.description == adapter_of(model).description
+        config = json.loads(receiver.description)
+        assert (config["lora_alpha"], config["r"], config["auto_mapping"]["base_model_class"]) == (4, 4, "Qwen2ForCausalLM")

@@ -134,6 +134,19 @@ def test_the_active_one_of_several_adapters_is_merged(endpoint):
             merge(sender, qwen())
 
 
+def test_the_adapter_that_was_active_stays_the_one_that_is_merged(endpoint):
+    model = adapted()
+    model.add_adapter("math", peft.LoraConfig(r=4, lora_alpha=12, target_modules=QKV))
+    expected = merged_by_peft(model)
+    with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="engine") as receiver:
+        merge(sender, model)
+        model.set_adapter("math")
+        model.delete_adapter("math")  # the model's modules change
+        sent = send_once(sender, receiver)
+    for name, tensor in expected.items():
+        assert_same(name, sent[name], tensor)
+
+
 def test_weights_with_the_adapter_in_them_are_refused(endpoint):
     model = adapted()
     with bascule.Sender(endpoint, expect_workers=0) as sender:
@@ -148,10 +161,11 @@ def test_weights_with_the_adapter_in_them_are_refused(endpoint):
             sender.send()
 
 
-def test_a_tied_weight_of_which_one_name_has_an_adapter_is_refused(endpoint):
+@pytest.mark.parametrize("config", [{"target_modules": ["embed_tokens"]}, {"modules_to_save": ["lm_head"]}])
+def test_a_tied_weight_of_which_one_name_is_trained_is_refused(endpoint, config):
     with bascule.Sender(endpoint) as sender:
         with pytest.raises(bascule.BasculeError, match="model.embed_tokens.weight and lm_head.weight are one tensor"):
-            merge(sender, adapted(qwen(tied=True), target_modules=["embed_tokens"]))
+            merge(sender, adapted(qwen(tied=True), **config))
 
 
 def test_a_tied_weight_with_tied_adapters_is_merged(endpoint):
