@@ -105,8 +105,9 @@ class Followed:
                                "INVALID_ARGUMENT") from None
 
     def _add_arithmetic(self) -> None:
-        for name, scale in self.sent.scales.items():
-            self.all.scale(self.names.index(name), scale)
+        for i, name in enumerate(self.names):
+            if name in self.sent.scales:
+                self.all.scale(i, self.sent.scales[name])
         factors = self._specs[len(self.names):]
         for i, b, a in zip(self._with_product, factors[::2], factors[1::2]):
             product = self.sent.products[self.names[i]]

@@ -70,7 +70,7 @@ class _AdapterPlaces(Places):
             raise BasculeError(f"module {merged.path} of this model has merged its adapter into the base weights, and would "
                                "compute with the old one; call unmerge_adapter()", "FAILED_PRECONDITION")
         self._check_modules(weights, places_of(self.model, self._name, layers))
-        super().load(weights, description)
+        super().load(weights, "")
         own = config_of(self.model, self._name)
         for layer in layers:
             layer.module.scaling[self._name] = scale = scale_of(config, layer.name, layer.rank)

@@ -40,6 +40,9 @@ class Places:
         """
         import torch
 
+        if '"peft_type"' in description:
+            raise BasculeError("the sender sends an adapter, not a model: follow it with bascule.peft.follow() and a model "
+                               "that PEFT has wrapped", "INVALID_ARGUMENT")
         pairs: list[tuple[Any, Any]] = []
         known: set[str] = set()
         for tensor, names in (tensors := self._tensors()):

@@ -179,6 +179,17 @@ def test_a_tied_weight_with_tied_adapters_is_merged(endpoint):
         torch.testing.assert_close(served(IDS).logits, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_the_names_may_be_changed_further(endpoint):
+    model = torch.compile(adapted())
+    names = qwen().state_dict().keys()
+    sent = sent_by(endpoint, lambda sender: merge(sender, model))
+    assert sent.keys() == names
+    sent = sent_by(endpoint, lambda sender: sender.register_model(adapted(), adapters="merge", rename=lambda name: f"policy.{name}"))
+    assert sent.keys() == {f"policy.{name}" for name in names}
+    sent = sent_by(endpoint, lambda sender: sender.register_model(adapted(), adapters="merge", rename=None))
+    assert sent.keys() == names
+
+
 def test_a_quantised_weight_is_refused_by_name(endpoint):
     model = adapted()
     layer = model.base_model.model.model.layers[0].self_attn.q_proj.base_layer

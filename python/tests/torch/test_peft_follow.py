@@ -123,6 +123,10 @@ def test_each_end_says_how_to_follow_what_the_other_one_sends(endpoint):
         assert "follow it with bascule.hf.follow()" in str(sender.send().workers[0].error)
     with pytest.raises(bascule.BasculeError, match="bascule.peft.follow"):
         hf.follow(served, endpoint)
+    with bascule.Sender(endpoint) as sender, hf.follow(qwen(), endpoint):
+        sender.register_adapter(served)
+        sender.wait_for_workers(1)
+        assert "follow it with bascule.peft.follow()" in str(sender.send().workers[0].error)
     with pytest.raises(bascule.BasculeError, match="expected a model with PEFT's adapters, found Qwen2ForCausalLM"):
         bascule.peft.follow(qwen(), endpoint)
 
