@@ -1,4 +1,4 @@
-"""Measures how long a LoRA adapter takes to be sent, beside a copy of the same bytes, and beside PEFT's files, alternating all three.
+"""Measures how long a send of a LoRA adapter takes, beside a copy of the same bytes and PEFT's files, alternating all three.
 
     python bench/adapters.py [cuda]     needs bascule, peft and transformers, as scripts/test-python --torch installs them
 
@@ -76,7 +76,8 @@ def main():
         with bascule.Sender(endpoint) as sender:
             sender.register_adapter(model)
             sender.wait_for_workers(1)
-            calls = {"send()": sender.send, "a copy of the same bytes": copy, "save_pretrained() and load": save_and_load}
+            calls = {"send()": sender.send, "a copy of the same bytes": copy,
+                     "save_pretrained() and load": save_and_load}
             times = {what: [] for what in calls}
             for each in range(3 + ROUNDS):
                 for what, call in calls.items():

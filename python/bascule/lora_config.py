@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .errors import BasculeError
@@ -88,6 +88,34 @@ _CHANGES_THE_BASE = re.compile("(pissa|corda).*|olora|loftq|lora_ga", re.IGNOREC
 _HARMLESS_INITS = ("true", "false", "gaussian", "eva", "orthogonal", "mica")
 
 
+def _is_rank(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
+
+
+def _is_pattern(pattern: Any, is_value: Callable[[Any], bool]) -> bool:
+    try:
+        return pattern is None or (isinstance(pattern, dict) and all(map(re.compile, pattern)) and
+                                   all(map(is_value, pattern.values())))
+    except (re.error, TypeError, RecursionError):
+        return False
+
+
+# What Bascule computes with. A config may come from a file of any origin.
+_VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "r": ("a whole number above 0", _is_rank),
+    "lora_alpha": ("a number", _is_number),
+    "use_rslora": ("true or false", lambda value: isinstance(value, bool)),
+    "rank_pattern": ("ranks by regular expressions", lambda value: _is_pattern(value, _is_rank)),
+    "alpha_pattern": ("numbers by regular expressions", lambda value: _is_pattern(value, _is_number)),
+    "modules_to_save": ("names of modules", lambda value: value is None or (isinstance(value, list) and
+                                                                          all(isinstance(each, str) for each in value))),
+}
+
+
 def check_config(config: Mapping[str, Any], kind: str = "adapter", defaults: Mapping[str, Any] | None = None,
                  what: str = "the adapter") -> None:
     """Raises BasculeError (INVALID_ARGUMENT), which names the first key that cannot be sent, its value, and a way out.
@@ -105,6 +133,9 @@ def check_config(config: Mapping[str, Any], kind: str = "adapter", defaults: Map
             if value != _plain(defaults[name]) if name in defaults else value:
                 raise BasculeError(f"{what}: its config has {name} = {value!r}, a key of PEFT that Bascule does not know; "
                                    "engines might compute something else; expected its default", "INVALID_ARGUMENT")
+        elif name in _VALID and not _VALID[name][1](value):
+            raise BasculeError(f"{what}: its config has {name} = {value!r:.200}; expected {_VALID[name][0]}",
+                               "INVALID_ARGUMENT")
         elif value and value != KEYS[name].default and (why := _refusal(name, value, kind)):
             raise BasculeError(f"{what}: its config has {name} = {value!r}: {why}", "INVALID_ARGUMENT")
 

@@ -103,14 +103,18 @@ class _AdapterPlaces(Places):
                 raise BasculeError(f"{who} is also for {_some(more)}, which {lacks} is not; give both ends the same "
                                    "target_modules", "INVALID_ARGUMENT")
         for name, tensor in weights.items():
-            module, kind = module_of(name)
             if name in ours and tensor.shape != ours[name].shape:
-                rank = 1 if "_B" in kind else 0
-                same_rank = not kind.startswith("lora_") or tensor.shape[rank] == ours[name].shape[rank]
+                module, kind = module_of(name)
                 raise BasculeError(f"module {module}: the trainer's {kind} is {list(tensor.shape)}, and this model's "
-                                   f"{list(ours[name].shape)}" + ("" if same_rank else f": its rank is {tensor.shape[rank]}, and "
-                                                                  f"this model's {ours[name].shape[rank]}"),
+                                   f"{list(ours[name].shape)}{_other_rank(kind, tensor.shape, ours[name].shape)}",
                                    "INVALID_ARGUMENT")
+
+
+def _other_rank(kind: str, theirs: Any, own: Any) -> str:
+    dim = 1 if "_B" in kind else 0  # of the rank
+    if not kind.startswith("lora_") or len(theirs) != 2 or theirs[dim] == own[dim]:
+        return ""
+    return f": its rank is {theirs[dim]}, and this model's {own[dim]}"
 
 
 def _some(modules: set[str]) -> str:

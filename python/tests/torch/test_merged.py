@@ -184,10 +184,9 @@ def test_the_names_may_be_changed_further(endpoint):
     names = qwen().state_dict().keys()
     sent = sent_by(endpoint, lambda sender: merge(sender, model))
     assert sent.keys() == names
-    sent = sent_by(endpoint, lambda sender: sender.register_model(adapted(), adapters="merge", rename=lambda name: f"policy.{name}"))
-    assert sent.keys() == {f"policy.{name}" for name in names}
-    sent = sent_by(endpoint, lambda sender: sender.register_model(adapted(), adapters="merge", rename=None))
-    assert sent.keys() == names
+    for rename, expected in ((lambda name: f"policy.{name}", {f"policy.{name}" for name in names}), (None, names)):
+        sent = sent_by(endpoint, lambda sender: sender.register_model(adapted(), adapters="merge", rename=rename))
+        assert sent.keys() == expected
 
 
 def test_a_quantised_weight_is_refused_by_name(endpoint):

@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path
     (tmp_path / "alone" / "adapter_config.json").write_text(json.dumps(peft.LoraConfig().to_dict()))
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "adapter_config.json").write_text("{")
-    (tmp_path / "torn" / "adapter_model.safetensors").write_bytes((tmp_path / "rank" / "adapter_model.safetensors").read_bytes())
+    safetensors.torch.save_file(tensors, tmp_path / "torn" / "adapter_model.safetensors")
     for name, text in (("dora", "use_dora = True"), ("rank", "_proj has the rank 2, and its config says 4"),
                        ("half", "q_proj has .*lora_B.weight; expected A and B"), ("more", "lm_head.weight is neither"),
                        ("prefix", "begin with base_model.model., found model.layers"),
