@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("doctor", help="checks this machine and reports problems")
     status = commands.add_parser("status", help="shows an endpoint's sender, workers and slots, and verifies the slots")
     status.add_argument("target", help="an endpoint's URL or folder: shm:///run/user/1000/grpo")
-    send = commands.add_parser("send", help="sends the tensors of a safetensors file or folder once")
+    send = commands.add_parser("send", help="sends the tensors of a safetensors file or folder, or an adapter's folder, once")
     send.add_argument("checkpoint")
     send.add_argument("--sync", required=True, help="the endpoint: shm:///run/user/1000/grpo")
     send.add_argument("--workers", type=int, default=1, help="how many workers to wait for (default: 1)")

@@ -1,4 +1,7 @@
-"""Sends a checkpoint's safetensors files, one tensor in memory at a time. Needs torch and safetensors."""
+"""Sends a checkpoint's safetensors files, one tensor in memory at a time, or an adapter's folder.
+
+It needs torch and safetensors.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from typing import Any
 
 from . import _core
 from .errors import BasculeError
+from .lora import sent_from_file
+from .lora_config import parsed
 from .sender import Sender
 from .tensors import TensorSpec, dtype_name
 
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT's adapters
 _PAIRS = {"F4": "F4_X2"}  # safetensors counts 4-bit elements one by one, torch in pairs of one byte
 
 
@@ -22,7 +28,7 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
 
     checkpoint: a safetensors file or a folder. From a folder it sends the files that model.safetensors.index.json
     names, and refuses a tensor of the index that its file does not have; without this index, model.safetensors; without
-    that, all *.safetensors files.
+    that, all *.safetensors files. A folder with PEFT's adapter_config.json is sent as register_adapter() sends an adapter.
 
     Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; FAILED_PRECONDITION without torch or
     safetensors. Also raises the errors of a Sender's wait_for_workers() and stream().
@@ -30,7 +36,8 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
     if not checkpoint and isinstance(checkpoint, str):
         raise BasculeError("expected a safetensors file or a folder of them, found an empty path", "INVALID_ARGUMENT")
     try:
-        paths = _files(Path(checkpoint))
+        adapter = (Path(checkpoint) / _CONFIG).is_file()
+        paths = {Path(checkpoint) / _WEIGHTS: set()} if adapter else _files(Path(checkpoint))
     except TypeError:
         raise BasculeError(f"checkpoint: expected a path, found {checkpoint!r:.200}", "INVALID_ARGUMENT") from None
     except OSError as error:
@@ -41,6 +48,9 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
     except ImportError as error:
         raise BasculeError(f"reading a checkpoint needs torch and safetensors: {error}; pip install torch safetensors",
                            "FAILED_PRECONDITION") from None
+    if adapter and not (Path(checkpoint) / _WEIGHTS).is_file():
+        raise BasculeError(f"{checkpoint}: expected {_WEIGHTS} beside {_CONFIG}, found none; save the adapter with PEFT's "
+                           "save_pretrained(), which puts any other than the default one into a subfolder", "NOT_FOUND")
     with ExitStack() as opened:
         files = {}
         for path, names in paths.items():
@@ -52,9 +62,23 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
                 raise BasculeError(f"{path}: expected the tensor {missing[0]}, which the index names, "
                                    "found none of this name", "DATA_LOSS")
         with Sender(endpoint, expect_workers=workers) as sender:
+            if adapter:
+                (file,) = files.values()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}
+                sent = sent_from_file(_config(Path(checkpoint)), tensors, str(checkpoint))
+                sender._register_adapter(tensors, lambda: sent)
+                sender.wait_for_workers(workers, timeout)
+                return sender.send()
             sender.register_model(_specs(files), rename=None)
             sender.wait_for_workers(workers, timeout)
             return sender.stream((name, file.get_tensor(name)) for file in files.values() for name in file.keys())
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        return parsed((folder / _CONFIG).read_text(errors="replace"), str(folder / _CONFIG))
+    except OSError as error:
+        raise BasculeError(f"{folder / _CONFIG}: {error.strerror}", "DATA_LOSS") from None
 
 
 def _files(checkpoint: Path) -> dict[Path, set[str]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from operator import eq, getitem, is_
 from typing import Any
 
 from ._torch import imported
 from .errors import BasculeError
-from .modules import check_sendable
-from .tensors import HOST, describe, describe_all, describe_unnamed, is_module, renamed
+from .sent import Sent
+from .tensors import HOST, describe, describe_all, describe_unnamed, is_module
 
 _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
 
@@ -21,66 +22,102 @@ class Followed:
     A model has many tensors, so each check loops in C (map).
     """
 
-    def __init__(self, model: Any, rename: Callable[[str], str] | None):
-        self._model, self._rename = model, rename
+    def __init__(self, model: Any, find: Callable[[], Sent], check: Callable[[dict[str, Any]], None]):
+        """find: looks up what to send, again whenever the model's submodules change. check: refuses what cannot be sent."""
+        self._model, self._find, self._check = model, find, check
         self._structure = _Structure(model)
-        self._find_places(renamed(model, rename))
+        self.sent = find()
+        self._find_places()
         self._tensors = self._look()
-        check_sendable(model, dict(zip(self.names, self._tensors)))
-        self._specs = describe_each(self.names, self._tensors)
+        check(dict(zip(self.names, self._tensors)))
+        self._specs = describe_each(self._all_names, self._tensors)
         self._glance: Glance | None = Glance(self._tensors)
         self._before: list[Any] = []  # alive until the core knows their successors' addresses
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
         self.all = describe_all(dict(zip(self.names, self._tensors)))
+        self._add_arithmetic()
 
-    def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
+    def follow(self, move: Callable[[int, int, list[int]], None], move_factors: Callable[[int, int, int], None]) -> None:
         """Calls `move` with index, address and strides of each tensor whose address or strides changed.
 
-        Raises BasculeError before it calls `move`: INVALID_ARGUMENT names a tensor whose type, shape or device changed,
-        that is no longer in the model, or that was not registered.
+        `move_factors` gets a tensor's index and the addresses of its product's factors. Raises BasculeError before it calls
+        either: INVALID_ARGUMENT names a tensor whose type, shape or device changed, that is no longer in the model, or that
+        was not registered.
         """
         if self._structure.changed():
             self._find_places_again()
+        self.sent.check_unchanged()
         tensors = self._look()
         if self._glance is not None and all(map(is_, tensors, self._tensors)) and self._glance.same(tensors):
             return
-        specs = describe_each(self.names, tensors)
-        for name, spec, before in zip(self.names, specs, self._specs):
+        specs = describe_each(self._all_names, tensors)
+        for name, spec, before in zip(self._all_names, specs, self._specs):
             check_same(name, spec, before)
+        count = len(self.names)
+        for name, spec, before in zip(self._all_names[count:], specs[count:], self._specs[count:]):
+            if spec[2] != before[2]:
+                raise BasculeError(f"tensor {name} has the strides {spec[2]}; it was registered with {before[2]}, and an "
+                                   "adapter's strides must not change", "INVALID_ARGUMENT")
         # A signal may end this anywhere: the next check then reports all of it again, and nothing is freed before.
         self._glance = None
         self._before += self._tensors
         self._tensors = tensors
-        for i, (spec, before) in enumerate(zip(specs, self._specs)):
+        for i, (spec, before) in enumerate(zip(specs[:count], self._specs)):
             if spec != before:
                 move(i, spec[3], spec[2])
+        for i, b, a in zip(self._with_product, specs[count::2], specs[count + 1::2]):
+            move_factors(i, b[3], a[3])
         self._specs, self._glance, self._before = specs, Glance(tensors), []
 
-    def _find_places(self, places: dict[str, tuple[Any, str]]) -> None:
-        self.names = list(places)
-        self._owners = [owner for owner, _ in places.values()]
-        self._keys = [key for _, key in places.values()]
+    def _find_places(self) -> None:
+        """Lists the tensors, and then the factors b and a of each product."""
+        sent = self.sent
+        self.names = list(sent.places)
+        self._with_product = [i for i, name in enumerate(self.names) if name in sent.products]
+        factors = {f"{name} (its adapter's {kind})": place for name in self.names if name in sent.products
+                   for kind, place in zip(("b", "a"), sent.products[name][:2])}
+        watched = {**sent.places, **factors}
+        self._all_names = list(watched)
+        self._owners = [place.owner for place in watched.values()]
+        self._keys = [place.key for place in watched.values()]
 
     def _find_places_again(self) -> None:
         structure = _Structure(self._model)
-        places = renamed(self._model, self._rename)
-        if more := sorted(places.keys() - set(self.names)):
+        sent, before = self._find(), self.sent
+        if more := sorted(sent.places.keys() - before.places.keys()):
             raise BasculeError(f"tensor {more[0]} is in the model and was not registered; make another sender for it",
                                "INVALID_ARGUMENT")
-        if missing := sorted(set(self.names) - places.keys()):
+        if missing := sorted(before.places.keys() - sent.places.keys()):
             raise BasculeError(f"tensor {missing[0]} was registered and is no longer in the model",
                                "INVALID_ARGUMENT")
-        check_sendable(self._model, {name: owner[key] for name, (owner, key) in places.items()})
-        self._find_places({name: places[name] for name in self.names})
+        self._check({name: place.owner[place.key] for name, place in sent.places.items()})
+        before.check_same_arithmetic(sent)
+        self.sent = replace(sent, places={name: sent.places[name] for name in self.names})
+        self._find_places()
         self._structure = structure
 
     def _look(self) -> list[Any]:
         try:
             return list(map(getitem, self._owners, self._keys))
         except KeyError:
-            missing = next(name for name, owner, key in zip(self.names, self._owners, self._keys) if key not in owner)
+            missing = next(name for name, owner, key in zip(self._all_names, self._owners, self._keys) if key not in owner)
             raise BasculeError(f"tensor {missing} was registered and is no longer in the model",
                                "INVALID_ARGUMENT") from None
+
+    def _add_arithmetic(self) -> None:
+        for i, name in enumerate(self.names):
+            if name in self.sent.scales:
+                self.all.scale(i, self.sent.scales[name])
+        factors = self._specs[len(self.names):]
+        for i, b, a in zip(self._with_product, factors[::2], factors[1::2]):
+            product = self.sent.products[self.names[i]]
+            self.all.add_product(i, _factor(b, product.b.transposed), _factor(a, product.a.transposed), product.scale)
+
+
+def _factor(spec: _Spec, transposed: bool) -> tuple[str, list[int], list[int], int]:
+    """Type, shape, strides and address of a factor."""
+    dtype, shape, strides, address, _ = spec
+    return (dtype, shape[::-1], strides[::-1], address) if transposed else (dtype, shape, strides, address)
 
 
 class _Structure:

@@ -64,18 +64,24 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     text("worker", worker)
     if not is_module(model):
         raise BasculeError(f"follow: expected a torch module, found {type(model).__name__}", "INVALID_ARGUMENT")
-    refuse_adapters(model, rename, "follow the model before PEFT wraps it, or merge the adapter (merge_and_unload()); or, "
-                    "if the trainer sends the same adapter under PEFT's names, rename=None at both ends")
+    refuse_adapters(model, rename, "follow the model before PEFT wraps it, or merge the adapter (merge_and_unload()); if "
+                    "the trainer sends the adapter alone, bascule.peft.follow(); if it sends the whole model under PEFT's "
+                    "names, rename=None at both ends")
+    return start_following(lambda: Places(model, rename, in_place), model, endpoint, worker, at)
+
+
+def start_following(places: Callable[[], Places], model: Any, endpoint: str, worker: str, at: str) -> Following:
+    """The rest of follow(), for whatever tensors of the model `places` finds."""
     if at not in ("token", "call"):
         raise BasculeError(f'at: expected "token" or "call", found {at!r}', "INVALID_ARGUMENT")
     if any(isinstance(method, Guarded) for part in model.modules() for method in vars(part).values()):
         raise BasculeError("this model, or a part of it, follows an endpoint already; close() that following first",
                            "FAILED_PRECONDITION")
-    return Following(Places(model, rename, in_place), endpoint, worker or f"{socket.gethostname()}-{os.getpid()}", at)
+    return Following(places(), endpoint, worker or f"{socket.gethostname()}-{os.getpid()}", at)
 
 
 class Following:
-    """A model that follows an endpoint, made by follow().
+    """A model that follows an endpoint, made by follow() here or in bascule.peft.
 
     Call close(), or use it in a `with`. After that the model keeps its last weights.
     """
@@ -240,7 +246,7 @@ class Following:
             if (version := self._receiver.take(timeout=0)) is None:
                 return
             try:
-                self._places.load(self._receiver.weights())
+                self._places.load(self._receiver.weights(), self._receiver.description)
             except BaseException as error:
                 self._places.keep()  # the trainer may overwrite the previous slot
                 self._error = error  # before the trainer gets it

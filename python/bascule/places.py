@@ -18,7 +18,7 @@ class Places:
     def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
         self.model, self._rename, self.in_place = model, rename, in_place
         self._own: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # the last ones, by name
-        check_loadable(model)
+        self._check_model()
         for tensor, (name, *_) in self._tensors():
             self._check_place(name, tensor)
         devices = {str(tensor.device): name for tensor, (name, *_) in self._tensors()}
@@ -30,14 +30,19 @@ class Places:
         # By id: tensors set to a slot, their requires_grad, and the memory that they had, which others may have shared.
         self._ours: dict[int, tuple[Any, bool, Any]] = {}
 
-    def load(self, weights: Mapping[str, Any]) -> None:
+    def load(self, weights: Mapping[str, Any], description: str) -> None:
         """Loads a whole version, or nothing. The model must not be called meanwhile.
+
+        description: what the sender registered with the weights; a module needs none.
 
         Raises BasculeError (INVALID_ARGUMENT), which names a tensor that the version lacks, that the model lacks, or
         whose shape or type differs.
         """
         import torch
 
+        if '"peft_type"' in description:
+            raise BasculeError("the sender sends an adapter, not a model: follow it with bascule.peft.follow() and a model "
+                               "that PEFT has wrapped", "INVALID_ARGUMENT")
         pairs: list[tuple[Any, Any]] = []
         known: set[str] = set()
         for tensor, names in (tensors := self._tensors()):
@@ -95,7 +100,7 @@ class Places:
 
         functional_call() does so before its call of the model, which waits for the flip in progress.
         """
-        named = {name: owner[key] for name, (owner, key) in renamed(self.model, self._rename).items()}
+        named = {name: owner[key] for name, (owner, key) in self._find().items()}
         lent = _lent()  # looked up later: who put a tensor there waits until the flip is over
         found: dict[int, tuple[Any, list[str]]] = {}
         for name, tensor in named.items():
@@ -103,6 +108,13 @@ class Places:
             self._own[name] = own
             found.setdefault(id(own), (own, []))[1].append(name)
         return list(found.values())
+
+    def _find(self) -> Mapping[str, Any]:
+        """The place of each tensor that versions change, by the sender's name for it: a dictionary, and the key there."""
+        return renamed(self.model, self._rename)
+
+    def _check_model(self) -> None:
+        check_loadable(self.model)
 
     def _check_place(self, name: str, tensor: Any) -> None:
         with naming(name, tensor):

@@ -233,6 +233,14 @@ class Receiver:
         version, timeout = whole("version", version, most=_MOST), seconds("timeout", timeout)
         self._open().wait_ready(version, timeout)
 
+    @property
+    def description(self) -> str:
+        """What the served version's sender registered with its tensors: for an adapter, PEFT's adapter_config.json as text.
+
+        Empty before the first version, and if the sender registered a model. Does not block.
+        """
+        return self._open().description()
+
     def fileno(self) -> int:
         """The receiver's eventfd, for poll() and event loops: readable while take() or commit() has work.
 

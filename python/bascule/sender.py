@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from . import _core
-from ._checks import expected_workers, names, seconds, url, whole
+from ._checks import expected_workers, names, seconds, text, url, whole
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
 from .followed import Followed
+from .lora import active_adapter, adapter_of, merged_of
 from .modules import check_sendable
 from .names import hf_names, refuse_adapters
+from .sent import Sent, plain
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, travels_as, wait_for_stream)
 from .views import copy_into, writable
@@ -34,6 +37,12 @@ def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[Tens
         raise BasculeError("register_model: expected a module, a mapping of names to tensors, or TensorSpecs, found "
                            f"{type(model).__name__}", "INVALID_ARGUMENT")
     return [replace(spec, name=travels_as(spec.name, rename)) for spec in specs]
+
+
+def _refuse_single_copy(endpoint: str) -> None:
+    if "1" in parse_qs(urlsplit(endpoint).query).get("slots", ()):
+        raise BasculeError("slots=1: engines read the trainer's own tensors there, whose scale is not folded in; use slots=2",
+                           "INVALID_ARGUMENT")
 
 
 class _Deadline:
@@ -94,27 +103,58 @@ class Sender:
         lives(self)
 
     def register_model(self, model: torch.nn.Module | Mapping[str, Tensor] | Sequence[TensorSpec], *,
-                       rename: Callable[[str], str] | None = hf_names) -> None:
+                       rename: Callable[[str], str] | None = hf_names, adapters: str | None = None) -> None:
         """Registers the tensors to send; call it once per sender. Reads no elements yet, and waits for no worker.
 
         model: a module, whose parameters and persistent buffers are sent; a mapping of names to tensors; or TensorSpecs
         for a trainer that gathers one tensor at a time (stream()). If parameters are replaced or moved, the next send
         uses the new ones. rename: maps a tensor's name in the model to the name that is sent; None keeps the names.
+        adapters: for a model with adapters of PEFT: "merge" sends the base model under its own names, with the active
+        adapter added to each weight while it is packed; the trainer's weights do not change (docs/guide/adapters.md).
 
         Raises BasculeError: INVALID_ARGUMENT names the tensor and the problem; FAILED_PRECONDITION on a second call.
         """
+        if adapters not in (None, "merge"):
+            raise BasculeError(f'adapters: expected None or "merge", found {adapters!r:.200}', "INVALID_ARGUMENT")
         with self._call() as core:
-            if is_module(model):
-                refuse_adapters(model, rename, "merge it and send the rest as a mapping of names to tensors "
-                                "(docs/guide/python.md shows how); or, for engines with the same adapter, rename=None")
-            if is_module(model) or isinstance(model, Mapping):
-                followed = Followed(model, rename)
-                self._register(followed, lambda: core.register_tensors(followed.all), followed.device)
+            if adapters is not None:
+                _refuse_single_copy(self._endpoint)
+                name = active_adapter(model)
+                followed = Followed(model, lambda: merged_of(model, name, rename), lambda named: check_sendable(model, named))
+                self._register_followed(core, followed)
+            elif is_module(model) or isinstance(model, Mapping):
+                if is_module(model):
+                    refuse_adapters(model, rename, 'give register_model(…, adapters="merge") to send merged weights to any '
+                                    "engine, or call register_adapter() to send the adapter alone to engines that load "
+                                    "adapters (docs/guide/adapters.md); for engines with the same PEFT model, rename=None")
+                self._register_followed(core, Followed(model, lambda: plain(model, rename),
+                                                       lambda named: check_sendable(model, named)))
             else:
                 specs = _renamed_specs(model, rename)
                 device = device_of(specs)
                 self._register(None, lambda: core.register_specs(describe_specs(specs), device), device)
             self._rename = rename
+
+    def register_adapter(self, model: torch.nn.Module, name: str = "default") -> None:
+        """Registers one LoRA adapter of a model that PEFT has wrapped, instead of register_model().
+
+        Each send then contains the adapter alone, under the names of PEFT's files. Its scale is folded into each B while it
+        is packed, and PEFT's config travels as the description (Receiver.description); the trainer's tensors do not change.
+        name: of the adapter in PEFT. docs/guide/adapters.md lists what each key of the config does.
+
+        Raises BasculeError: INVALID_ARGUMENT names the key of the config, the module or the tensor that cannot be sent;
+        FAILED_PRECONDITION on a second call.
+        """
+        text("name", name)
+        with self._call():
+            self._register_adapter(model, lambda: adapter_of(model, name))
+
+    def _register_adapter(self, model: Any, find: Callable[[], Sent]) -> None:
+        """register_adapter() for an adapter that `find` finds, also outside a model."""
+        with self._call() as core:
+            _refuse_single_copy(self._endpoint)
+            self._register_followed(core, Followed(model, find, lambda named: None))
+            self._rename = None
 
     def expect_workers(self, workers: int | Sequence[str]) -> None:
         """Changes the constructor's `expect_workers`, for example for a fleet that grows.
@@ -197,6 +237,7 @@ class Sender:
         another shape or type.
         """
         with self._call() as core:
+            self._refuse_others("stream")
             loan = core.loan(names("worker_ids", worker_ids))
             try:
                 self._fill(loan, named)
@@ -327,6 +368,10 @@ class Sender:
             core.close()
         self._model = self._pending = None
 
+    def _register_followed(self, core: _core.Sender, followed: Followed) -> None:
+        self._register(followed, lambda: core.register_tensors(followed.all, followed.sent.description),
+                       followed.device)
+
     def _register(self, model: Followed | None, register: Callable[[], None], device: int) -> None:
         """Keeps the tensors alive before the core knows their addresses, even if a signal ends this call."""
         before, self._model = self._model, model
@@ -342,16 +387,24 @@ class Sender:
         core = self._open()
         if weights is None:
             if self._model is not None:
-                self._model.follow(core.move)
+                self._model.follow(core.move, core.move_factors)
                 if self._device != HOST:
                     core.set_stream(current_stream(self._device))
             return None
+        self._refuse_others("send")
         named = tensors_of(weights, self._rename)
         if is_module(weights):
             check_sendable(weights, named)
         described = describe_all(named)
         self._pending = named
         return described
+
+    def _refuse_others(self, call: str) -> None:
+        """Raises BasculeError (INVALID_ARGUMENT) if the registered tensors are scaled or merged: others would not be."""
+        if self._model is not None and (self._model.sent.scales or self._model.sent.products):
+            raise BasculeError(f"{call}: this sender sends the registered model's adapter, and other tensors would be sent "
+                               "without its scale; change the registered tensors, and call send() without tensors",
+                               "INVALID_ARGUMENT")
 
     def _fill(self, loan: _core.Loan, named: Iterable[tuple[str, Any]]) -> None:
         places = loan.tensors()

@@ -139,6 +139,7 @@ class ReceiverHandle {
       tensors[nb::str(tensor.name.data(), tensor.name.size())] = array_over(tensor, owner);
     return tensors;
   }
+  std::string description() { return receiver().description(); }
   int fileno() { return value_of(receiver().pending_fd()); }
   ReceiverStatus status() { return receiver().status(); }
 
@@ -251,6 +252,7 @@ void bind_receiver(nb::module_& module) {
       .def("close", &ReceiverHandle::close)
       .def("finish", &ReceiverHandle::finish, nb::arg("error").none())
       .def("weights", &ReceiverHandle::weights, nb::arg("flip"))
+      .def("description", &ReceiverHandle::description)
       .def("fileno", &ReceiverHandle::fileno)
       .def("status", &ReceiverHandle::status);
 }

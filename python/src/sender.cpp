@@ -86,10 +86,10 @@ class SenderHandle {
     sender_.reset();
   }
 
-  void register_tensors(const Tensors& tensors) {
+  void register_tensors(const Tensors& tensors, const std::string& description) {
     std::unique_ptr<BorrowedTensors> source = tensors.source();
     BorrowedTensors* const registered = source.get();
-    call([&] { return sender().register_model(std::move(source)); });
+    call([&] { return sender().register_model(std::move(source), description); });
     registered_ = registered;
   }
   void register_specs(const Tensors& tensors, int device) {
@@ -97,6 +97,9 @@ class SenderHandle {
   }
   void move(std::size_t index, std::uintptr_t address, std::vector<std::int64_t> strides) {
     registered().move(index, reinterpret_cast<const void*>(address), std::move(strides));
+  }
+  void move_factors(std::size_t index, std::uintptr_t b, std::uintptr_t a) {
+    registered().move_factors(index, reinterpret_cast<const void*>(b), reinterpret_cast<const void*>(a));
   }
   void set_stream(std::uintptr_t stream) { registered().set_stream(reinterpret_cast<Stream>(stream)); }
 
@@ -162,9 +165,10 @@ void bind_sender(nb::module_& module) {
       .def(nb::init<std::string, int, int>(), nb::arg("endpoint"), nb::arg("threads"), nb::arg("log"))
       .def("close", &SenderHandle::close)
       .def("abandon", &SenderHandle::abandon)
-      .def("register_tensors", &SenderHandle::register_tensors, nb::arg("tensors"))
+      .def("register_tensors", &SenderHandle::register_tensors, nb::arg("tensors"), nb::arg("description"))
       .def("register_specs", &SenderHandle::register_specs, nb::arg("tensors"), nb::arg("device"))
       .def("move", &SenderHandle::move, nb::arg("index"), nb::arg("address"), nb::arg("strides"))
+      .def("move_factors", &SenderHandle::move_factors, nb::arg("index"), nb::arg("b"), nb::arg("a"))
       .def("set_stream", &SenderHandle::set_stream, nb::arg("stream"))
       .def("expect_workers", &SenderHandle::expect_workers, nb::arg("count"), nb::arg("names"))
       .def("wait_for_workers", &SenderHandle::wait_for_workers, nb::arg("count"), nb::arg("timeout").none())

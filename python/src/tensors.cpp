@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
@@ -105,6 +106,16 @@ Tensors::Tensors(std::vector<std::string> names, const std::vector<std::string>&
                         .device = devices[i]});
 }
 
+void Tensors::scale(std::size_t i, float scale) { tensors_.at(i).scale = scale; }
+
+void Tensors::add_product(std::size_t i, const Factor& b, const Factor& a, float scale) {
+  const auto factor = [](const Factor& given) {
+    const auto& [dtype, shape, strides, address] = given;
+    return BorrowedLowRank::Factor{dtype_of(dtype), shape, strides, reinterpret_cast<const void*>(address)};
+  };
+  tensors_.at(i).delta = BorrowedLowRank{factor(b), factor(a), scale};
+}
+
 std::unique_ptr<BorrowedTensors> Tensors::source() const {
   return std::make_unique<BorrowedTensors>(tensors_, stream_);
 }
@@ -132,7 +143,10 @@ void bind_tensors(nb::module_& module) {
                     std::vector<std::vector<std::int64_t>>, const std::vector<std::uintptr_t>&, const std::vector<int>&,
                     std::uintptr_t>(),
            nb::arg("names"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("strides"), nb::arg("addresses"),
-           nb::arg("devices"), nb::arg("stream"));
+           nb::arg("devices"), nb::arg("stream"))
+      .def("scale", &Tensors::scale, nb::arg("index"), nb::arg("scale"), "Multiplies a tensor in each send.")
+      .def("add_product", &Tensors::add_product, nb::arg("index"), nb::arg("b"), nb::arg("a"), nb::arg("scale"),
+           "Adds scale * b a to a tensor in each send. A factor is its dtype, shape, strides and address.");
   module.def("describe", &describe, nb::arg("tensor"),
              "Returns dtype, shape, strides, address and device (-1: the host) of an object with __dlpack__.");
 }

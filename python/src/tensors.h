@@ -3,10 +3,12 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <bascule/transport/tensor.h>
@@ -22,6 +24,12 @@ class Tensors {
   Tensors(std::vector<std::string> names, const std::vector<std::string>& dtypes,
           std::vector<std::vector<std::int64_t>> shapes, std::vector<std::vector<std::int64_t>> strides,
           const std::vector<std::uintptr_t>& addresses, const std::vector<int>& devices, std::uintptr_t stream);
+
+  // What a send computes: tensor `i` times `scale`, or plus scale * b a. A factor is its dtype, shape, strides and
+  // address.
+  using Factor = std::tuple<std::string, std::vector<std::int64_t>, std::vector<std::int64_t>, std::uintptr_t>;
+  void scale(std::size_t i, float scale);
+  void add_product(std::size_t i, const Factor& b, const Factor& a, float scale);
 
   std::unique_ptr<BorrowedTensors> source() const;
   std::vector<TensorSpec> specs() const;

@@ -16,6 +16,7 @@ FOLDERS = ("bench", "kernels", "python/bascule", "python/src", "receiver", "send
 SUFFIXES = {".cpp", ".h", ".cu", ".cuh", ".py"}
 ALLOWED = {
     "bench/flat_broadcast.cpp",  # a baseline made of nccl's parts
+    "bench/adapters.py",
     "bench/alternatives/double_buffer.py",  # measures shm itself beside another library
     "bench/python_package.py",
 }

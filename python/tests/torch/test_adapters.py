@@ -1,0 +1,251 @@
+"""register_adapter(): which tensors are sent under which names, their scale, and what is refused."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import peft
+import pytest
+import safetensors.torch
+import torch
+from adapted import QKV, adapted, gpt2, logits, qwen, send_once, sent_by, train
+from peft.tuners.lora import LoraLayer
+
+import bascule
+from bascule.lora_config import KEYS, describe_adapter
+from bascule.peft import adapter_of
+
+CONFIGS = {
+    "qkv": {},
+    "all-linear": {"target_modules": "all-linear"},
+    "rslora": {"use_rslora": True, "lora_alpha": 7},
+    "patterns": {"rank_pattern": {"q_proj": 2, "layers.1.self_attn.v_proj": 8}, "alpha_pattern": {"k_proj": 5}},
+    "rslora and patterns": {"use_rslora": True, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {".*v_proj": 3}},
+    "embeddings": {"target_modules": [*QKV, "embed_tokens"]},
+    "modules to save": {"modules_to_save": ["lm_head"]},
+    "a regular expression": {"target_modules": r".*\.1\..*\.(q|o)_proj"},
+}
+
+
+def test_every_key_of_the_installed_config_is_in_the_table_with_its_default():
+    fields = {field.name: field for field in dataclasses.fields(peft.LoraConfig)}
+    assert fields.keys() == KEYS.keys()
+    config = peft.LoraConfig()
+    for name, key in KEYS.items():
+        if name not in ("runtime_config", "peft_version", "peft_type"):
+            assert getattr(config, name) == key.default, name
+
+
+def test_another_kind_of_adapter_is_refused_by_name(endpoint):
+    model = peft.get_peft_model(qwen(), peft.IA3Config(target_modules=["k_proj"], feedforward_modules=[]))
+    with bascule.Sender(endpoint) as sender, pytest.raises(bascule.BasculeError, match="peft_type LORA, found 'IA3'"):
+        sender.register_adapter(model)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_any_reader_of_the_files_computes_what_the_trainer_computes(endpoint, tmp_path, config):
+    """PEFT itself reads what was sent, with the description as adapter_config.json."""
+    model = adapted(**config)
+    expected = logits(model)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    sent = sent_by(endpoint, lambda sender: sender.register_adapter(model))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    files = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+    assert sent.keys() == files.keys()
+    (tmp_path / "read").mkdir()
+    (tmp_path / "read" / "adapter_config.json").write_text(adapter_of(model).description)
+    safetensors.torch.save_file(sent, tmp_path / "read" / "adapter_model.safetensors")
+    again = peft.PeftModel.from_pretrained(qwen(), tmp_path / "read").eval()
+    assert {layer.scaling["default"] for layer in again.modules() if isinstance(layer, LoraLayer)} == {1.0}
+    torch.testing.assert_close(logits(again), expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(logits(again), logits(qwen()), atol=1e-2)  # the adapter is no no-op
+
+
+def test_each_b_is_scaled_in_f32_and_rounded_once(endpoint):
+    model = adapted(qwen(dtype=torch.bfloat16), use_rslora=True)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    sent = sent_by(endpoint, lambda sender: sender.register_adapter(model))
+    for name, tensor in peft.get_peft_model_state_dict(model).items():
+        scale = torch.tensor(6.0) if "lora_B" in name else torch.tensor(1.0)  # 12 / √4
+        assert torch.equal(sent[name], (tensor.float() * scale).bfloat16()), name
+
+
+def test_one_of_several_adapters_is_sent(endpoint):
+    model = adapted()
+    model.add_adapter("math", peft.LoraConfig(r=2, lora_alpha=3, target_modules=["o_proj"]))
+    sent = sent_by(endpoint, lambda sender: sender.register_adapter(model, "math"))
+    assert len(sent) == 4 and all("o_proj" in name and "math" not in name for name in sent)
+    with bascule.Sender(endpoint) as sender:
+        with pytest.raises(bascule.BasculeError, match="'maths': the model has 'default', 'math'"):
+            sender.register_adapter(model, "maths")
+        with pytest.raises(bascule.BasculeError, match="expected a model with PEFT's adapters, found Qwen2ForCausalLM"):
+            sender.register_adapter(qwen())
+
+
+def test_an_adapter_that_changed_the_base_refuses_others_of_the_model(endpoint):
+    model = adapted()
+    model.add_adapter("math", peft.LoraConfig(r=2, target_modules=["o_proj"], init_lora_weights="olora"))
+    with bascule.Sender(endpoint) as sender, pytest.raises(bascule.BasculeError, match="'math' of the same model.*'olora'"):
+        sender.register_adapter(model)
+
+
+def test_a_compiled_or_wrapped_model_has_the_same_names():
+    model = adapted()
+    names = adapter_of(model).places.keys()
+    assert adapter_of(torch.compile(model)).places.keys() == names
+    assert adapter_of(Parallel(model)).places.keys() == names
+
+
+class Parallel(torch.nn.Module):
+    """As DistributedDataParallel wraps a model."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def test_adapters_without_a_peft_model_around_them_have_peft_s_names():
+    """As transformers' own add_adapter() makes them."""
+    model = peft.inject_adapter_in_model(peft.LoraConfig(target_modules=QKV), qwen())
+    assert adapter_of(model).places.keys() == adapter_of(adapted()).places.keys()
+
+
+def test_later_sends_have_what_was_trained_moved_or_replaced(endpoint):
+    model = adapted(use_rslora=True)
+    with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="engine") as receiver:
+        sender.register_adapter(model)
+        for seed in range(3):
+            train(model, seed)
+            if seed == 1:
+                for parameter in model.parameters():
+                    parameter.data = parameter.data.clone()
+            elif seed == 2:
+                layer = model.base_model.model.model.layers[0].self_attn.q_proj.lora_B["default"]
+                layer.weight = torch.nn.Parameter(layer.weight.detach() + 1)
+            sent = send_once(sender, receiver)
+            for name, tensor in peft.get_peft_model_state_dict(model).items():
+                assert torch.equal(sent[name], tensor * 6 if "lora_B" in name else tensor), name
+
+
+def test_what_would_be_sent_with_a_wrong_scale_is_refused(endpoint):
+    model = adapted()
+    with bascule.Sender(endpoint, expect_workers=0) as sender:
+        sender.register_adapter(model)
+        sender.send()
+        for call in (lambda: sender.send(dict(peft.get_peft_model_state_dict(model))), lambda: sender.stream([])):
+            with pytest.raises(bascule.BasculeError, match="without its scale"):
+                call()
+        layer = model.base_model.model.model.layers[0].self_attn.q_proj
+        layer.scale_layer(2)
+        with pytest.raises(bascule.BasculeError, match=r"layers.0.self_attn.q_proj scales its adapter by 6.0; .* 3.0"):
+            sender.send()
+        layer.unscale_layer(2)
+        assert sender.send().version == 2
+        model.delete_adapter("default")
+        with pytest.raises(bascule.BasculeError, match="default"):
+            sender.send()
+
+
+def test_single_copy_endpoints_and_a_missing_choice_are_refused(endpoint):
+    model = adapted(lora_alpha=4)  # a scale of 1
+    for register in (lambda sender: sender.register_adapter(model),
+                     lambda sender: sender.register_model(model, adapters="merge")):
+        with bascule.Sender(endpoint + "?slots=1") as sender, pytest.raises(bascule.BasculeError, match="slots=1.*use slots=2"):
+            register(sender)
+    with bascule.Sender(endpoint) as sender:
+        with pytest.raises(bascule.BasculeError, match=r'adapters="merge".*register_adapter\(\)'):
+            sender.register_model(model)
+        with pytest.raises(bascule.BasculeError, match='expected None or "merge", found True'):
+            sender.register_model(model, adapters=True)
+
+
+def test_a_sharded_adapter_is_refused_with_a_hint(endpoint):
+    from torch.distributed.tensor import Replicate, distribute_tensor, init_device_mesh
+
+    model = adapted()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        layer = model.base_model.model.model.layers[1].self_attn.v_proj.lora_B["default"]
+        mesh = init_device_mesh("cpu", (1,))
+        layer.weight = torch.nn.Parameter(distribute_tensor(layer.weight.detach(), mesh, [Replicate()]))
+        with bascule.Sender(endpoint) as sender:
+            for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge")):
+                with pytest.raises(bascule.BasculeError, match="v_proj.lora_B.* is sharded .DTensor.*ignored_params"):
+                    register()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_plain_copy_of_a_sharded_adapter_is_sent(endpoint):
+    """As docs/guide/adapters.md shows it: the copy's base weights have no memory."""
+    model = adapted(use_rslora=True)
+    with torch.device("meta"):
+        copy = peft.get_peft_model(qwen(), model.peft_config["default"])
+    trained = dict(model.named_parameters())
+    for name, parameter in list(copy.named_parameters()):
+        if "lora_" in name:
+            owner, _, key = name.rpartition(".")
+            setattr(copy.get_submodule(owner), key, torch.nn.Parameter(torch.empty_like(parameter, device="cpu")))
+            copy.get_parameter(name).data.copy_(trained[name])
+    plain = sent_by(endpoint, lambda sender: sender.register_adapter(model))
+    copied = sent_by(endpoint, lambda sender: sender.register_adapter(copy))
+    assert plain.keys() == copied.keys() and all(torch.equal(plain[name], copied[name]) for name in plain)
+
+
+def test_layers_that_are_no_matrices_are_refused_by_name(endpoint):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 2)
+
+    model = peft.get_peft_model(Net(), peft.LoraConfig(target_modules=["conv"]))
+    with bascule.Sender(endpoint) as sender:
+        for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge")):
+            with pytest.raises(bascule.BasculeError, match="module base_model.model.conv: .*Conv2d"):
+                register()
+
+
+def test_equal_configs_give_equal_descriptions():
+    """In processes with other hashes, sets have another order."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from test_adapters import description; print(description())"
+    command = [sys.executable, "-c", program, __file__.rpartition("/")[0]]
+    texts = {subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": seed}).stdout
+             for seed in ("1", "2")}
+    assert len(texts) == 1
+
+
+def description():
+    return adapter_of(adapted(target_modules="all-linear", exclude_modules=["o_proj"])).description
+
+
+def test_the_order_of_rank_patterns_keeps_its_meaning():
+    """The first match counts, and JSON files are sorted."""
+    config = {**peft.LoraConfig(rank_pattern={"v_proj": 2, "layers.1.self_attn.v_proj": 8}).to_dict()}
+    ranks = {"model.layers.0.self_attn.v_proj": 2, "model.layers.1.self_attn.v_proj": 2, "model.layers.1.self_attn.q_proj": 8}
+    written = json.loads(describe_adapter(config, ranks))
+    again = peft.LoraConfig(**{key: value for key, value in written.items() if key != "peft_type"})
+    assert {name: peft.utils.other.get_pattern_key(again.rank_pattern, name) for name in ranks} == {
+        "model.layers.0.self_attn.v_proj": r"^model\.layers\.0\.self_attn\.v_proj",
+        "model.layers.1.self_attn.v_proj": r"^model\.layers\.1\.self_attn\.v_proj",
+        "model.layers.1.self_attn.q_proj": "model.layers.1.self_attn.q_proj"}
+    assert written["alpha_pattern"] == written["rank_pattern"]
+
+
+def test_an_adapter_of_conv1d_has_peft_s_names(endpoint):
+    model = adapted(gpt2(), target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)
+    sent = sent_by(endpoint, lambda sender: sender.register_adapter(model))
+    assert sent.keys() == peft.get_peft_model_state_dict(model).keys()
+    assert sent["base_model.model.transformer.h.0.attn.c_attn.lora_B.weight"].shape == (96, 4)
+
+
+def test_the_engine_gets_the_config_as_the_description(endpoint):
+    model = adapted()
+    with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="engine") as receiver:
+        assert receiver.description == ""
+        sender.register_adapter(model)
+        send_once(sender, receiver)
+        assert receiver.description == adapter_of(model).description
+        config = json.loads(receiver.description)
+        assert (config["lora_alpha"], config["r"], config["auto_mapping"]["base_model_class"]) == (4, 4, "Qwen2ForCausalLM")

@@ -1,0 +1,183 @@
+"""bascule.peft.follow(), and `bascule send` of an adapter's folder."""
+
+import json
+import subprocess
+import sys
+
+import peft
+import pytest
+import safetensors.torch
+import torch
+from adapted import QKV, adapted, gpt2, logits, qwen, train
+from test_adapters import CONFIGS
+
+import bascule
+import bascule.peft
+from bascule import checkpoint, hf
+
+
+def compared(served, trained):
+    torch.testing.assert_close(logits(served), logits(trained), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_each_of_three_versions_computes_what_the_trainer_computes(endpoint, tmp_path, config):
+    trained = adapted(**config)
+    own = {key: value for key, value in config.items() if key in ("target_modules", "rank_pattern", "modules_to_save")}
+    served = adapted(seed=9, **own)  # its scale is another one
+    alone = qwen()
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint) as following:
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        for version in range(1, 4):
+            train(trained, version)
+            assert sender.send().complete, following.error
+            with following.held() as held:
+                assert held == version
+                compared(served, trained)
+            assert not torch.allclose(logits(served), logits(alone), atol=1e-2)
+    compared(served, trained)
+    served.save_pretrained(tmp_path, save_embedding_layers=False)
+    compared(peft.PeftModel.from_pretrained(qwen(), tmp_path).eval(), trained)
+
+
+def test_a_scale_of_a_power_of_two_leaves_the_logits_as_they_are_bit_for_bit(endpoint):
+    trained, served = adapted(lora_alpha=8), adapted(seed=9)
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint) as following:
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        assert sender.send().complete, following.error
+        assert torch.equal(logits(served), logits(trained))
+
+
+def test_the_adapter_may_have_another_name_and_type(endpoint):
+    trained, served = adapted(), adapted(seed=9)
+    served.add_adapter("math", peft.LoraConfig(r=4, target_modules=QKV))
+    served.set_adapter("math")
+    default = {name: tensor.clone() for name, tensor in peft.get_peft_model_state_dict(served, adapter_name="default").items()}
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint, name="math") as following:
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        assert sender.send().complete, following.error
+        compared(served, trained)
+    assert all(torch.equal(default[name], tensor)
+               for name, tensor in peft.get_peft_model_state_dict(served, adapter_name="default").items())
+
+
+REFUSED = {
+    "no module": ({"target_modules": ["o_proj"]}, "binds no module of this model: it adapts .*k_proj and 5 more"),
+    "a module too many": ({"target_modules": ["q_proj", "k_proj"]},
+                          r"the trainer's adapter is also for model.layers.0.self_attn.v_proj and 1 more"),
+    "a module too few": ({"target_modules": [*QKV, "o_proj"]},
+                         r"this model's adapter is also for model.layers.0.self_attn.o_proj and 1 more"),
+    "another rank": ({"rank_pattern": {"layers.1.self_attn.v_proj": 2}},
+                     r"module model.layers.1.self_attn.v_proj: .* its rank is 4, and this model's 2"),
+    "another saved module": ({"modules_to_save": ["lm_head"]}, "this model's adapter is also for lm_head"),
+}
+
+
+@pytest.mark.parametrize("own, text", REFUSED.values(), ids=REFUSED)
+def test_an_adapter_for_another_model_is_refused_by_name_and_changes_nothing(endpoint, own, text):
+    trained, served = adapted(), adapted(seed=9, **own)
+    before = logits(served)
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint) as following:
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        report = sender.send()
+        assert not report.complete
+        with pytest.raises(bascule.BasculeError, match=text):
+            raise report.workers[0].error
+        with pytest.raises(bascule.BasculeError, match=text):
+            raise following.error
+        assert torch.equal(logits(served), before)
+
+
+def test_another_class_of_the_base_model_is_refused_by_name(endpoint):
+    trained = adapted(gpt2(), target_modules=["c_attn"], fan_in_fan_out=True)
+    served = adapted()
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint) as following:
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        assert "for a GPT2LMHeadModel; this model is a Qwen2ForCausalLM" in str(sender.send().workers[0].error)
+        assert following.version == 0
+
+
+def test_a_model_that_would_not_use_the_version_says_so(endpoint, caplog):
+    trained, served = adapted(), adapted(seed=9)
+    served.add_adapter("math", peft.LoraConfig(r=4, target_modules=QKV))
+    with bascule.peft.follow(served, endpoint, name="math"):
+        assert any("math follows, and is not active" in record.getMessage() for record in caplog.records)
+    served.merge_adapter()
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint):
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        with pytest.raises(bascule.BasculeError, match=r"has merged its adapter.*unmerge_adapter\(\)"):
+            raise sender.send().workers[0].error
+
+
+def test_each_end_says_how_to_follow_what_the_other_one_sends(endpoint):
+    served = adapted()
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint):
+        sender.register_model(qwen())
+        sender.wait_for_workers(1)
+        assert "follow it with bascule.hf.follow()" in str(sender.send().workers[0].error)
+    with pytest.raises(bascule.BasculeError, match="bascule.peft.follow"):
+        hf.follow(served, endpoint)
+    with bascule.Sender(endpoint) as sender, hf.follow(qwen(), endpoint):
+        sender.register_adapter(served)
+        sender.wait_for_workers(1)
+        assert "follow it with bascule.peft.follow()" in str(sender.send().workers[0].error)
+    with pytest.raises(bascule.BasculeError, match="expected a model with PEFT's adapters, found Qwen2ForCausalLM"):
+        bascule.peft.follow(qwen(), endpoint)
+
+
+def test_a_model_follows_one_endpoint_at_a_time(endpoint):
+    served = adapted()
+    with bascule.peft.follow(served, endpoint), pytest.raises(bascule.BasculeError, match="follows an endpoint already"):
+        bascule.peft.follow(served, endpoint)
+
+
+def send(folder, endpoint):
+    return subprocess.run([sys.executable, "-m", "bascule", "send", folder, "--sync", endpoint], capture_output=True, text=True,
+                          timeout=100)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_an_adapter_s_folder_is_sent_with_its_scale_folded_in(endpoint, tmp_path, config):
+    trained = adapted(**config)
+    trained.save_pretrained(tmp_path / "adapter")
+    own = {key: value for key, value in config.items() if key in ("target_modules", "rank_pattern", "modules_to_save")}
+    served = adapted(seed=9, **own)
+    with bascule.peft.follow(served, endpoint) as following:
+        done = send(tmp_path / "adapter", endpoint)
+        assert done.returncode == 0, (done, following.error)
+        compared(served, trained)
+
+
+def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path):
+    adapted(use_dora=True).save_pretrained(tmp_path / "dora")
+    adapted(r=2).save_pretrained(tmp_path / "rank")
+    config = tmp_path / "rank" / "adapter_config.json"
+    config.write_text(config.read_text().replace('"r": 2', '"r": 4'))
+    adapted().save_pretrained(tmp_path / "half")
+    tensors = safetensors.torch.load_file(tmp_path / "half" / "adapter_model.safetensors")
+    lost = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    safetensors.torch.save_file({name: tensor for name, tensor in tensors.items() if name != lost},
+                                tmp_path / "half" / "adapter_model.safetensors")
+    adapted().save_pretrained(tmp_path / "more")
+    safetensors.torch.save_file({**tensors, "base_model.model.lm_head.weight": torch.zeros(2)},
+                                tmp_path / "more" / "adapter_model.safetensors")
+    adapted().save_pretrained(tmp_path / "prefix")
+    safetensors.torch.save_file({name.removeprefix("base_model.model."): tensor for name, tensor in tensors.items()},
+                                tmp_path / "prefix" / "adapter_model.safetensors")
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "adapter_config.json").write_text(json.dumps(peft.LoraConfig().to_dict()))
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "adapter_config.json").write_text("{")
+    safetensors.torch.save_file(tensors, tmp_path / "torn" / "adapter_model.safetensors")
+    for name, text in (("dora", "use_dora = True"), ("rank", "_proj has the rank 2, and its config says 4"),
+                       ("half", "q_proj has .*lora_B.weight; expected A and B"), ("more", "lm_head.weight is neither"),
+                       ("prefix", "begin with base_model.model., found model.layers"),
+                       ("alone", "expected adapter_model.safetensors beside"), ("torn", "expected PEFT's adapter_config.json")):
+        with pytest.raises(bascule.BasculeError, match=text):
+            checkpoint.send(str(tmp_path / name), endpoint, workers=0)
