@@ -31,7 +31,7 @@ constexpr std::array<Defaults, 3> kDefaults = {
      {"Qwen2Tokenizer", "", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
      {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>", ""}}};
 
-// A file's object, and its keys in the order of the file, with those of extra_special_tokens in their place.
+// A file's object, and its keys in the order of the file, including the keys in extra_special_tokens.
 struct TokenFile {
   json object = json::object();
   std::vector<std::string> keys;

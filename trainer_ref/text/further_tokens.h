@@ -1,4 +1,4 @@
-// Added tokens that tokenizer.json lacks: transformers adds those of a checkpoint's other files when it loads it.
+// Added tokens that tokenizer.json lacks: transformers reads them from other files of a checkpoint.
 #pragma once
 
 #include <filesystem>

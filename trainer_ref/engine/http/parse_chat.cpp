@@ -7,6 +7,7 @@
 #include <bascule/trainer_ref/engine/http/api_request.h>
 #include <bascule/trainer_ref/engine/http/chat_messages.h>
 #include <bascule/trainer_ref/engine/http/request_fields.h>
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -54,7 +55,7 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   BASCULE_TRY(fields.status);
   if (continue_final_message && add_generation_prompt && fields.find("add_generation_prompt") != nullptr)
     return invalid_argument("continue_final_message: expected also \"add_generation_prompt\": false, found true");
-  Ordered request = Ordered::parse(text);  // already checked by the first parse
+  Ordered request = parse_ordered(text);  // already checked by the first parse
   Ordered messages = request.value("messages", Ordered());
   if (!messages.is_array() || messages.empty())
     return invalid_argument("messages: expected a list of one message or more, found ", shown(messages));
