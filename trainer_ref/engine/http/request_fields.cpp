@@ -66,6 +66,16 @@ void read_stop_tokens(Fields& fields, const ModelCard& card, ApiRequest& request
   std::sort(request.answer.asked_stop_ids.begin(), request.answer.asked_stop_ids.end());
 }
 
+// A text leaves special tokens out, so a stop string that is one would never be found in it: the token itself ends it.
+void stop_at_special_tokens(const std::vector<std::string>& strings, const ModelCard& card, ApiRequest& request) {
+  for (const std::string& each : strings) {
+    const std::optional<std::int64_t> id = card.tokenizer->id_of(each);
+    if (!id || *id >= card.vocab_size || !card.tokenizer->is_special(*id)) continue;
+    for (std::vector<std::int64_t>* ids : {&request.completion.stop_token_ids, &request.answer.asked_stop_ids})
+      ids->insert(std::upper_bound(ids->begin(), ids->end(), *id), *id);
+  }
+}
+
 void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& request) {
   fields.boolean("include_stop_str_in_output", request.answer.include_stop);
   const json* given = fields.find("stop");
@@ -82,6 +92,7 @@ void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& reques
   if (!card.tokenizer)
     return fields.refuse(invalid_argument("stop: this model's text cannot be read here (", card.no_text.message(),
                                           "); leave it out, or give stop_token_ids"));
+  if (!request.answer.with_special_tokens) stop_at_special_tokens(*strings, card, request);
   request.answer.stop = std::move(strings);
 }
 
@@ -177,13 +188,13 @@ void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t see
   read_count(fields, card, request);
   read_sampling(fields, card, request.completion.sampling);
   read_stop_tokens(fields, card, request);
+  bool skip_special_tokens = true;
+  fields.boolean("skip_special_tokens", skip_special_tokens);
+  answer.with_special_tokens = !skip_special_tokens;
   read_stop_strings(fields, card, request);
   answer.include_usage = read_include_usage(fields);
   fields.boolean("return_token_ids", answer.return_token_ids);
   fields.boolean("return_tokens_as_token_ids", answer.tokens_as_ids);
-  bool skip_special_tokens = true;
-  fields.boolean("skip_special_tokens", skip_special_tokens);
-  answer.with_special_tokens = !skip_special_tokens;
   std::int64_t prompt_logprobs = -1;
   fields.integer("prompt_logprobs", prompt_logprobs, std::int64_t{0}, kMostTopLogprobs);
   if (prompt_logprobs >= 0) {

@@ -273,6 +273,33 @@ TEST(ParseCompletion, AsksForTokenIdsWhereTextCannotBeRead) {
   EXPECT_THAT(refusal(R"({"prompt": "A"})", model), HasSubstr("(decoder ByteLevel); send token ids"));
 }
 
+TEST(ParseCompletion, AWholeNumberMayBeWrittenWithAPoint) {
+  const CompletionRequest request =
+      parse_completion(R"({"prompt": [1], "max_tokens": 4.0, "n": 2.0, "seed": 7e0, "top_k": -1.0})", card(), 0)
+          ->completion;
+  EXPECT_EQ(request.max_tokens, 4);
+  EXPECT_EQ(request.n, 2);
+  EXPECT_EQ(request.sampling.seed, 7u);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 4.5})"), HasSubstr("an integer from 1 to 64, found 4.5"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 0.0})"), HasSubstr("found 0.0"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "seed": 1e16})"), HasSubstr("seed")) << "its last digits are not sure";
+}
+
+// As special tokens are not in the text, no search there would find them.
+TEST(ParseCompletion, AStopStringThatIsASpecialTokenStopsAtTheToken) {
+  const auto parsed = [](const char* more) {
+    return *parse_completion(cat(R"({"prompt": [1], "ignore_eos": true, "stop": ["x", "<s>", "<end>"])", more, "}"),
+                             card(), 0);
+  };
+  EXPECT_THAT(parse_completion(R"({"prompt": [1], "stop": "<s>"})", card(), 0)->completion.stop_token_ids,
+              ElementsAre(kStart, kEnd));
+  EXPECT_THAT(parsed("").completion.stop_token_ids, ElementsAre(kStart, kEnd));
+  EXPECT_THAT(parsed("").answer.asked_stop_ids, ElementsAre(kStart, kEnd)) << "stop_reason names them";
+  EXPECT_THAT(*parsed("").answer.stop, ElementsAre("x", "<s>", "<end>")) << "a text may also write them";
+  EXPECT_TRUE(parsed(R"(, "skip_special_tokens": false)").completion.stop_token_ids.empty());
+}
+
 TEST(ParseCompletion, RefusesWhatIsNoJsonObject) {
   EXPECT_THAT(refusal("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal("{\"prompt\": \"\xff\"}"), HasSubstr("not valid JSON")) << "it is not UTF-8";
@@ -302,6 +329,14 @@ TEST(ParseChat, MessagesGoThroughTheModelsTemplate) {
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "add_generation_prompt": false})"), "<s>U:A ");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "tools": [{"type": "function"}]})"),
             "<s>U:A T1 A:");
+  ModelCard calling = card();
+  calling.chat = *ChatTemplate::parse(
+      "{{ (messages[0].tool_calls[0].function.arguments | tojson) | replace(' ', '') }}");  // this vocabulary lacks
+                                                                                            // braces
+  EXPECT_EQ(text_of(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments":
+                "{\"ID\": 123456789012345678901, \"N\": 9007199254740993}"}}]}]})",
+                    calling),
+            R"("ID":123456789012345678901,"N":9007199254740993)");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "chat_template_kwargs": {"shout": true}})"),
             "<s>U:A ! A:");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "SO "}],
