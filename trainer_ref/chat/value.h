@@ -56,7 +56,7 @@ struct Sequence;
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
-// An integer beyond 64 bits, which only JSON brings: it is printed, and no more is known of it.
+// An integer beyond 64 bits, which only JSON brings. It can be printed, but not computed with.
 struct BigInteger {
   std::shared_ptr<const std::string> digits;
 };
@@ -173,7 +173,8 @@ struct Namespace {
   Dict attributes;
 };
 
-// Returns INVALID_ARGUMENT if the JSON nests too deep or has invalid UTF-8. Binary values are those of parse_ordered().
+// Returns INVALID_ARGUMENT if the JSON nests too deep or has invalid UTF-8. A binary value is an integer of
+// parse_ordered().
 absl::StatusOr<Value> to_value(const nlohmann::ordered_json& json, int depth = 0);
 
 inline constexpr int kMaxNesting = 100;  // of lists, tuples and dicts in each other

@@ -285,6 +285,28 @@ TEST(ChatTemplate, ReadsTheOneForTools) {
   EXPECT_EQ(*read->render(kHello, Json::array()), "file with");
 }
 
+// As in transformers 5.24, where any file in additional_chat_templates replaces all of tokenizer_config.json.
+TEST(ChatTemplate, AFolderOfTemplatesMayStandAlone) {
+  const test::TempFolder folder;
+  const std::filesystem::path more = folder.path() / "additional_chat_templates";
+  write(folder.path() / "tokenizer_config.json", R"({"chat_template": "config"})");
+  write(more / "rag.jinja", "rag");
+  expect_error(ChatTemplate::read(folder.path()).status(), StatusCode::kNotFound,
+               "additional_chat_templates has neither default.jinja nor tool_use.jinja");
+  write(more / "tool_use.jinja", "with");
+  const auto for_tools = ChatTemplate::read(folder.path());
+  ASSERT_TRUE(for_tools.ok()) << for_tools.status();
+  EXPECT_EQ(*for_tools->render(kHello, Json::array()), "with");
+  expect_error(for_tools->render(kHello).status(), StatusCode::kInvalidArgument, "only for conversations with tools");
+  write(folder.path() / "chat_template.jinja", "file");
+  EXPECT_EQ(*ChatTemplate::read(folder.path())->render(kHello), "file");
+  write(more / "default.jinja", "default");
+  EXPECT_EQ(*ChatTemplate::read(folder.path())->render(kHello), "default");
+  const test::TempFolder other;
+  write(other.path() / "tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "with"}]})");
+  EXPECT_EQ(*ChatTemplate::read(other.path())->render(kHello, Json::array()), "with");
+}
+
 TEST(ChatTemplate, SaysWhyACheckpointHasNone) {
   const test::TempFolder folder;
   expect_error(ChatTemplate::read(folder.path()).status(), StatusCode::kNotFound, "has no chat template");
