@@ -80,9 +80,8 @@ absl::StatusOr<std::optional<std::string>> read_if_there(const std::filesystem::
   return text.status();
 }
 
-// The templates that are files of their own: chat_template.jinja and those of additional_chat_templates, whose default
-// replaces it. As in transformers, any such file replaces all of tokenizer_config.json. Returns nullopt if there is
-// none.
+// Templates in separate files: chat_template.jinja and the folder additional_chat_templates, whose default replaces it.
+// As in transformers, any such file replaces all of tokenizer_config.json. Returns nullopt if there is none.
 absl::StatusOr<std::optional<Texts>> texts_in(const std::filesystem::path& folder) {
   Texts texts;
   BASCULE_ASSIGN(texts.plain, read_if_there(folder / "chat_template.jinja"));

@@ -60,6 +60,8 @@ json Answer::told(std::uint64_t index, const Piece& piece) {
   std::string text;
   const std::vector<std::int64_t>* prompt =
       options_.prompts.empty() ? nullptr : &options_.prompts[index / static_cast<std::uint64_t>(options_.n)];
+  if (first && !options_.echo && !options_.prompt_tails.empty())
+    choice.text.follow(options_.prompt_tails[index / static_cast<std::uint64_t>(options_.n)]);
   if (first && options_.echo) {
     for (std::size_t i = 0; i < prompt->size(); ++i) {
       const std::size_t offset = choice.text.characters();

@@ -229,6 +229,13 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
   answer.stop_token_ids = completion.stop_token_ids;
   answer.min_tokens = completion.sampling.adjustments.min_tokens;
   if (answer.echo || answer.prompt_logprobs || answer.return_token_ids) answer.prompts = completion.prompts;
+  if (card.tokenizer && !answer.echo) {
+    const TextStream text = card.tokenizer->stream(answer.with_special_tokens);
+    for (const std::vector<std::int64_t>& prompt : completion.prompts) {
+      const std::span<const std::int64_t> tail = text.tail_of(prompt);
+      answer.prompt_tails.emplace_back(tail.begin(), tail.end());
+    }
+  }
   if (answer.stop) {
     completion.text_end =
         [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo, min_tokens = answer.min_tokens,
@@ -240,7 +247,9 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       };
       auto watch = std::make_shared<Watch>(
           Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false), min_tokens});
-      if (echo)  // as in the answer: the first token of a text may decode differently
+      // As in the answer: the first token of a text may decode differently.
+      if (!echo) watch->text.follow(watch->text.tail_of(prompt));
+      if (echo)
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
         const std::string text = watch->text.push(token);
