@@ -49,7 +49,8 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   bool add_generation_prompt = true, continue_final_message = false;
   fields.boolean("add_generation_prompt", add_generation_prompt);
   fields.boolean("continue_final_message", continue_final_message);
-  for (const char* field : {"messages", "tools", "chat_template_kwargs", "documents"}) fields.find(field);
+  for (const char* field : {"messages", "tools", "chat_template_kwargs", "documents", "reasoning_effort"})
+    fields.find(field);
   fields.neutral("chat_template", {nullptr});
   fields.neutral("tool_choice", {"auto", "none"});
   BASCULE_TRY(fields.status);
@@ -63,7 +64,9 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   Ordered variables = request.value("chat_template_kwargs", Ordered());
   if (variables.is_null()) variables = Ordered::object();
   if (!variables.is_object()) return invalid_argument("chat_template_kwargs: expected an object");
-  if (request.contains("documents") && !request["documents"].is_null()) variables["documents"] = request["documents"];
+  for (const char* variable : {"documents", "reasoning_effort"})
+    if (request.contains(variable) && !request[variable].is_null() && !variables.contains(variable))
+      variables[variable] = request[variable];
   Ordered tools = request.value("tools", Ordered());
   if (!tools.is_null() && !tools.is_array()) return invalid_argument("tools: expected a list of JSON schemas");
   if (tools.empty()) tools = nullptr;

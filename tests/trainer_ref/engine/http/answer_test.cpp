@@ -96,6 +96,16 @@ TEST(Answer, GoesOnAfterThePromptsText) {
   EXPECT_EQ(text("[65]"), "\uFFFD\u0042");
 }
 
+TEST(Answer, NamesTheStopStringThatIsASpecialToken) {
+  const json request{{"stop", {"x", "<s>"}}, {"stop_token_ids", {67}}};
+  const auto stop_reason = [&](std::int64_t end) {
+    return whole(request, completion_of({66, end}, FinishReason::kStop))["choices"][0]["stop_reason"];
+  };
+  EXPECT_EQ(stop_reason(kStart), "<s>");
+  EXPECT_EQ(stop_reason(67), 67);
+  EXPECT_EQ(stop_reason(kEnd), nullptr);
+}
+
 TEST(Answer, HasOpenAisShape) {
   const json answer = whole({{"prompt", {{65, 66}, {65, 66}}}}, completion_of({65, 66, kEnd}, FinishReason::kStop, 2));
   EXPECT_EQ(answer["object"], "text_completion");

@@ -295,7 +295,7 @@ TEST(ParseCompletion, AStopStringThatIsASpecialTokenStopsAtTheToken) {
   EXPECT_THAT(parse_completion(R"({"prompt": [1], "stop": "<s>"})", card(), 0)->completion.stop_token_ids,
               ElementsAre(kStart, kEnd));
   EXPECT_THAT(parsed("").completion.stop_token_ids, ElementsAre(kStart, kEnd));
-  EXPECT_THAT(parsed("").answer.asked_stop_ids, ElementsAre(kStart, kEnd)) << "stop_reason names them";
+  EXPECT_THAT(parsed("").answer.asked_stop_ids, ElementsAre(kStart, kEnd)) << "for stop_reason";
   EXPECT_THAT(*parsed("").answer.stop, ElementsAre("x", "<s>", "<end>")) << "a text may also write them";
   EXPECT_TRUE(parsed(R"(, "skip_special_tokens": false)").completion.stop_token_ids.empty());
 }
@@ -329,6 +329,12 @@ TEST(ParseChat, MessagesGoThroughTheModelsTemplate) {
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "add_generation_prompt": false})"), "<s>U:A ");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "tools": [{"type": "function"}]})"),
             "<s>U:A T1 A:");
+  ModelCard reasoning = card();
+  reasoning.chat = *ChatTemplate::parse("{{ reasoning_effort | default('NONE') }}");
+  const std::string effort = R"({"messages": [{"role": "user", "content": "A"}], "reasoning_effort": )";
+  EXPECT_EQ(text_of(effort + R"("HI"})", reasoning), "HI") << "as vLLM, for templates that read it";
+  EXPECT_EQ(text_of(effort + R"("HI", "chat_template_kwargs": {"reasoning_effort": "LO"}})", reasoning), "LO");
+  EXPECT_EQ(text_of(effort + "null}", reasoning), "NONE");
   ModelCard calling = card();
   calling.chat = *ChatTemplate::parse(
       "{{ (messages[0].tool_calls[0].function.arguments | tojson) | replace(' ', '') }}");  // this vocabulary lacks
