@@ -24,8 +24,8 @@ absl::Status read_length(Fields& fields, const ModelCard& card, CompletionReques
   BASCULE_TRY(fields.status);
   const std::int64_t room = set_max_tokens(newer ? newer : older, card, request);
   if (length + room > card.max_model_len)
-    return invalid_argument("the messages have ", length, " tokens and max_completion_tokens is ", room,
-                            ": expected at most ", card.max_model_len, " together (--max-model-len)");
+    return invalid_argument("the messages have ", length, " tokens and max_completion_tokens is ", room, ": ",
+                            context_length_of(card));
   request.max_tokens = std::min(request.max_tokens, card.max_model_len - length);
   return absl::OkStatus();
 }

@@ -157,6 +157,10 @@ absl::Status check_model(Fields& fields, const ModelCard& card) {
   return fields.status;
 }
 
+std::string context_length_of(const ModelCard& card) {
+  return cat("this model's maximum context length is ", card.max_model_len, " tokens (--max-model-len)");
+}
+
 bool is_token(const json& value, const ModelCard& card) {
   return value.is_number_unsigned() && value.get<std::uint64_t>() < static_cast<std::uint64_t>(card.vocab_size);
 }
@@ -168,8 +172,8 @@ absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add
                             "); send token ids to /v1/completions, as in \"prompt\": [1, 2, 3]");
   absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens, limits);
   if (absl::IsOutOfRange(tokens.status()))
-    return invalid_argument(where, ": the text of ", text.size(), " bytes ", tokens.status().message(),
-                            ": expected at most ", limits.most_tokens, " (--max-model-len)");
+    return invalid_argument(where, ": the text of ", text.size(), " bytes ", tokens.status().message(), ": ",
+                            context_length_of(card));
   // Not 429: the same text would fail again.
   if (absl::IsResourceExhausted(tokens.status())) return invalid_argument(where, ": ", tokens.status().message());
   if (!tokens.ok()) return annotate(tokens.status(), where);

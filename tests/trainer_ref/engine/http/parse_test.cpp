@@ -12,6 +12,7 @@ namespace bascule::ref {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -41,11 +42,14 @@ TEST(ParseCompletion, TextWithATokenBeyondTheModelsIsRefused) {
 TEST(ParseCompletion, TextThatCannotFitIsRefusedWithItsSize) {
   const std::string text(1000, 'A');
   EXPECT_EQ(refusal(json{{"prompt", text}}.dump()),
-            "prompt: the text of 1000 bytes has at least 1000 tokens: expected at most 64 (--max-model-len)");
+            "prompt: the text of 1000 bytes has at least 1000 tokens: this model's maximum context length is 64 "
+            "tokens (--max-model-len)");
   EXPECT_EQ(refusal(json{{"prompt", text.substr(0, 100)}}.dump()),
-            "prompt: the text of 100 bytes has at least 100 tokens: expected at most 64 (--max-model-len)");
+            "prompt: the text of 100 bytes has at least 100 tokens: this model's maximum context length is 64 "
+            "tokens (--max-model-len)");
   const auto chat = parse_chat(json{{"messages", {{{"role", "user"}, {"content", text}}}}}.dump(), card(), 0);
-  EXPECT_THAT(std::string(chat.status().message()), HasSubstr("bytes has at least"));
+  EXPECT_THAT(std::string(chat.status().message()),
+              AllOf(HasSubstr("bytes has at least"), HasSubstr("this model's maximum context length is 64 tokens")));
   EXPECT_EQ(parse_tokenize(json{{"prompt", text}}.dump(), card())->tokens.size(), 1000U) << "which only counts";
 }
 
@@ -194,7 +198,8 @@ TEST(ParseCompletion, MaxTokensMayBeAllThatFit) {
     EXPECT_EQ(request->completion.max_length, 64);
   }
   const json full{{"prompt", json(64, 1)}, {"max_tokens", -1}};
-  EXPECT_THAT(refusal(full.dump()), HasSubstr("prompt 0 has 64 tokens and max_tokens is 1: expected at most 64"));
+  EXPECT_THAT(refusal(full.dump()),
+              HasSubstr("prompt 0 has 64 tokens and max_tokens is 1: this model's maximum context length is 64"));
   EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": -2})"), HasSubstr("from 1 to 64"));
 }
 
@@ -262,7 +267,8 @@ TEST(ParseCompletion, NamesWhatIsWrongWithAPrompt) {
   EXPECT_THAT(refusal(R"({"prompt": [-1]})"), HasSubstr("found -1"));
   EXPECT_THAT(refusal(R"({"prompt": [1, "a"]})"), HasSubstr("found \"a\""));
   EXPECT_THAT(refusal(R"({"prompt": {"a": 1}})"), HasSubstr("expected text, token ids"));
-  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 64})"), HasSubstr("at most 64 together"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 64})"),
+              HasSubstr("max_tokens is 64: this model's maximum context length is 64"));
   EXPECT_THAT(refusal(R"({"prompt": [[1], [2]], "n": 7})"), HasSubstr("make 14 completions: expected at most 12"));
 }
 
