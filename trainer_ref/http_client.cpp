@@ -67,7 +67,8 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
   if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string_view::npos ||
       !absl::SimpleAtoi(status_internal::piece(port), &number) || number < 1 || number > 65535)
     return refused("has no port from 1 to 65535 after the colon");
-  if (text.find_first_of(" \r\n\t") != std::string_view::npos) return refused("holds a space");
+  if (text.find_first_of(std::string_view(" \r\n\t\0", 5)) != std::string_view::npos)
+    return refused("holds a space or a zero byte");
   return Url{std::string(host), static_cast<std::uint16_t>(number),
              slash == rest.size() ? "/" : std::string(rest.substr(slash))};
 }

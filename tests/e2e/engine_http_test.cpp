@@ -254,7 +254,7 @@ TEST_F(EngineHttp, AnswersABadRequestWithWhatIsWrongAndGoesOn) {
       {R"({"prompt": "text"})", "send token ids"},
       {R"({"prompt": [64]})", "from 0 to 63"},
       {R"({"prompt": [1], "max_tokens": 300})", "max_tokens"},
-      {R"({"prompt": [1], "max_tokens": 256})", "at most 256 together"},
+      {R"({"prompt": [1], "max_tokens": 256})", "maximum context length is 256 tokens"},
       {R"({"prompt": [1], "presence_penalty": 3})", "presence_penalty: expected a number from -2 to 2"},
       {R"({"prompt": [1], "suffix": "x"})", "\"suffix\" is not supported"},
       {R"({"prompt": [1], "stop": "x"})", "this model's text cannot be read here"},

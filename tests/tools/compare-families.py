@@ -17,6 +17,7 @@ A fixture's expected.json holds
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -120,8 +121,10 @@ class Reference:
             if first - second < LEAST_GAP:
                 return None
         completion = out.sequences[0, len(ids):].tolist()
+        # What follows the prompt's text, as in the text-generation pipeline: alone, a text may begin without its space.
+        whole, before = (self.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in (ids + completion, ids))
         return {"prompt": prompt, "prompt_token_ids": ids, "token_ids": completion,
-                "text": self.tokenizer.decode(completion, skip_special_tokens=True),
+                "text": whole[len(os.path.commonprefix([whole, before])):],
                 "finish_reason": "stop" if completion[-1] == self.model.config.eos_token_id else "length"}
 
     def chat(self, messages, variables):

@@ -48,6 +48,11 @@ class HttpClientTest : public ::testing::Test {
   HttpClient client_;
 };
 
+TEST(HttpUrl, DoesNotGoOnAfterAZeroByte) {
+  for (const std::string& url : {std::string("http://a\0b:80/", 14), std::string("http://a:80/b\0", 14)})
+    EXPECT_THAT(std::string(check_url(url).message()), testing::HasSubstr("zero byte"));
+}
+
 TEST_F(HttpClientTest, KeepsItsConnectionOverSeveralCalls) {
   std::thread server([this] {
     tcp::socket socket = accept();

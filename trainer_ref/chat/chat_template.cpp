@@ -2,6 +2,8 @@
 
 #include <array>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include <bascule/trainer_ref/chat/evaluator.h>
 #include <bascule/trainer_ref/chat/lexer.h>
@@ -18,6 +20,7 @@ namespace {
 using Json = ChatTemplate::Json;
 
 constexpr std::uint64_t kMaxTemplateBytes = 1u << 20;
+constexpr const char* kMore = "additional_chat_templates";
 
 absl::StatusOr<jinja::Block> parse_block(std::string_view text, std::string_view where) {
   if (text.size() > kMaxTemplateBytes) {
@@ -65,7 +68,7 @@ absl::StatusOr<Texts> texts_of(const nlohmann::json& config, std::string_view wh
     if (item["name"] == "default") texts.plain = item["template"].get<std::string>();
     if (item["name"] == "tool_use") texts.with_tools = item["template"].get<std::string>();
   }
-  if (texts.plain) return texts;
+  if (texts.plain || texts.with_tools) return texts;
   return invalid_argument(where, ": chat_template: expected a template with the name default, found none");
 }
 
@@ -77,12 +80,28 @@ absl::StatusOr<std::optional<std::string>> read_if_there(const std::filesystem::
   return text.status();
 }
 
+// Templates in separate files: chat_template.jinja and the folder additional_chat_templates, whose default replaces it.
+// As in transformers, any such file replaces all of tokenizer_config.json. Returns nullopt if there is none.
+absl::StatusOr<std::optional<Texts>> texts_in(const std::filesystem::path& folder) {
+  Texts texts;
+  BASCULE_ASSIGN(texts.plain, read_if_there(folder / "chat_template.jinja"));
+  BASCULE_ASSIGN(std::optional<std::string> other_default, read_if_there(folder / kMore / "default.jinja"));
+  BASCULE_ASSIGN(texts.with_tools, read_if_there(folder / kMore / "tool_use.jinja"));
+  if (other_default) texts.plain = std::move(other_default);
+  bool any = texts.plain || texts.with_tools;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(folder / kMore, error), end; !any && !error && each != end;
+       each.increment(error))
+    any = each->path().extension() == ".jinja";
+  return any ? std::optional(std::move(texts)) : std::nullopt;
+}
+
 }  // namespace
 
 struct ChatTemplate::Data {
   std::string where = "chat template";
-  jinja::Block block;
-  std::optional<jinja::Block> with_tools;  // rendered instead if tools are given
+  std::optional<jinja::Block> plain;
+  std::optional<jinja::Block> with_tools;  // rendered instead if tools are given; one of the two is there
   Json tokens = Json::object();
   jinja::Budget budget;
 };
@@ -90,7 +109,7 @@ struct ChatTemplate::Data {
 absl::StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view text, ChatTemplateOptions options) {
   auto data = std::make_shared<Data>();
   data->budget = {options.max_bytes, options.max_steps, std::move(options.now)};
-  BASCULE_ASSIGN(data->block, parse_block(text, data->where));
+  BASCULE_ASSIGN(data->plain, parse_block(text, data->where));
   return ChatTemplate(std::move(data));
 }
 
@@ -105,19 +124,23 @@ absl::StatusOr<ChatTemplate> ChatTemplate::read(const std::filesystem::path& fol
     BASCULE_ASSIGN(texts, texts_of(*config, config_path.string()));
     data->where = cat(config_path.string(), ": chat_template");
   }
-  BASCULE_ASSIGN(const std::optional<std::string> of_file, read_if_there(file));
-  if (of_file) {
-    data->where = file.string();
-    BASCULE_ASSIGN(texts.with_tools, read_if_there(folder / "additional_chat_templates" / "tool_use.jinja"));
-    texts.plain = *of_file;
+  BASCULE_ASSIGN(const std::optional<Texts> of_files, texts_in(folder));
+  if (of_files) {
+    texts = *of_files;
+    data->where = (texts.plain ? file : folder / kMore).string();
   }
-  if (!texts.plain) {
-    return absl::NotFoundError(cat(folder.string(), " has no chat template: neither chat_template.jinja nor the key ",
-                                   "chat_template in tokenizer_config.json"));
+  if (!texts.plain && !texts.with_tools) {
+    return absl::NotFoundError(
+        cat(folder.string(), " has no chat template: ",
+            of_files ? "additional_chat_templates has neither default.jinja nor tool_use.jinja, but with this folder "
+                       "transformers ignores tokenizer_config.json; add chat_template.jinja"
+                     : "neither chat_template.jinja nor the key chat_template in tokenizer_config.json"));
   }
   BASCULE_ASSIGN(const auto tokens, read_special_tokens(folder));
   for (const auto& [name, text] : tokens) data->tokens[name] = text;
-  BASCULE_ASSIGN(data->block, parse_block(*texts.plain, data->where));
+  if (texts.plain) {
+    BASCULE_ASSIGN(data->plain, parse_block(*texts.plain, data->where));
+  }
   if (texts.with_tools) {
     BASCULE_ASSIGN(data->with_tools, parse_block(*texts.with_tools, cat(data->where, " (tool_use)")));
   }
@@ -150,8 +173,10 @@ absl::StatusOr<std::string> ChatTemplate::render(const Json& messages, const Jso
   BASCULE_ASSIGN(const jinja::Value values, jinja::to_value(all));
 
   jinja::Machine machine(data_->budget);
-  const jinja::Block& block = data_->with_tools && !tools.is_null() ? *data_->with_tools : data_->block;
-  auto text = jinja::Evaluator(machine, block, *values.dict()).render();
+  const std::optional<jinja::Block>& block = data_->with_tools && !tools.is_null() ? data_->with_tools : data_->plain;
+  if (!block)
+    return invalid_argument(data_->where, ": the checkpoint has a template only for conversations with tools");
+  auto text = jinja::Evaluator(machine, *block, *values.dict()).render();
   if (!text.ok()) return annotate(text.status(), data_->where);
   return text;
 }

@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/chat/compare.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/machine.h>
@@ -14,6 +15,10 @@ namespace {
 long double exact(const Value& number) {
   const auto index = number.index();
   return index ? static_cast<long double>(*index) : static_cast<long double>(number.number());
+}
+
+absl::Status too_big_to_compare() {
+  return unimplemented("comparing an integer that needs more than 64 bits is not supported");
 }
 
 absl::StatusOr<bool> equal_dicts(Machine& machine, const Dict& left, const Dict& right, int depth) {
@@ -50,11 +55,14 @@ absl::StatusOr<bool> equal(Machine& machine, const Value& left, const Value& rig
   if (depth > kMaxNesting) return invalid_argument("values that nest deeper than ", kMaxNesting, " are not compared");
   BASCULE_TRY(machine.charge(1));
   if (left.is_number() && right.is_number()) return exact(left) == exact(right);
+  for (const auto& [side, other] : {std::pair(&left, &right), std::pair(&right, &left)})
+    if (side->is(Kind::kBigInteger) && other->is(Kind::kFloat)) return too_big_to_compare();
   if (left.kind() != right.kind()) return false;
   switch (left.kind()) {
     case Kind::kUndefined:
     case Kind::kNone: return true;
     case Kind::kText: return left.text() == right.text();
+    case Kind::kBigInteger: return left.digits() == right.digits();
     case Kind::kList:
     case Kind::kTuple: {
       if (left.place() == right.place()) return true;
@@ -82,6 +90,7 @@ absl::StatusOr<bool> less(Machine& machine, const Value& left, const Value& righ
     if (side->is(Kind::kUndefined)) return side->undefined_error();
   }
   if (left.is_number() && right.is_number()) return exact(left) < exact(right);
+  if (left.is(Kind::kBigInteger) || right.is(Kind::kBigInteger)) return too_big_to_compare();
   if (left.is(Kind::kText) && right.is(Kind::kText))
     return left.text() < right.text();  // UTF-8 sorts as code points do
   if (left.is_sequence() && left.kind() == right.kind()) {

@@ -20,7 +20,7 @@ const typename Table::value_type* in(const Table& table, std::string_view name) 
 }
 
 const Filter* find_filter(std::string_view name) {
-  for (const auto* table : {&text_filters(), &list_filters(), &order_filters()}) {
+  for (const auto* table : {&text_filters(), &list_filters(), &order_filters(), &part_filters()}) {
     if (const Filter* filter = in(*table, name)) return filter;
   }
   return nullptr;

@@ -78,6 +78,7 @@ bool is_unknown_global(std::string_view name);
 const std::vector<Filter>& text_filters();
 const std::vector<Filter>& list_filters();
 const std::vector<Filter>& order_filters();
+const std::vector<Filter>& part_filters();
 const std::vector<OpenFilter>& open_filters();
 const std::vector<Test>& tests();
 

@@ -46,7 +46,8 @@ const MethodNames& others(Kind kind) {
     case Kind::kDict: return *of_dict;
     case Kind::kTuple: return *of_tuple;
     case Kind::kBool:
-    case Kind::kInteger: return *of_integer;
+    case Kind::kInteger:
+    case Kind::kBigInteger: return *of_integer;
     case Kind::kFloat: return *of_float;
     case Kind::kRange: return *of_range;
     case Kind::kView: return *of_view;

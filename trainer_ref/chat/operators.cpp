@@ -17,18 +17,20 @@ std::string_view sign(Operator operation) {
   return kSigns[static_cast<int>(operation)];
 }
 
+absl::Status too_large(Operator operation) {
+  return unimplemented("the result of ", sign(operation),
+                       " or an operand needs more than 64 bits, which is not supported");
+}
+
 absl::Status unsupported(Operator operation, const Value& left, const Value& right) {
   for (const Value* side : {&left, &right}) {
     if (side->is(Kind::kUndefined)) return side->undefined_error();
   }
+  if (left.is(Kind::kBigInteger) || right.is(Kind::kBigInteger)) return too_large(operation);
   if (left.is(Kind::kView) || right.is(Kind::kView)) {
     return unimplemented(sign(operation), " between ", left.type(), " and ", right.type(), " is not supported here");
   }
   return invalid_argument("'", sign(operation), "' is not supported between ", left.type(), " and ", right.type());
-}
-
-absl::Status too_large(Operator operation) {
-  return unimplemented("the result of ", sign(operation), " needs more than 64 bits, which is not supported");
 }
 
 std::int64_t floor_divide(std::int64_t left, std::int64_t right) {
@@ -169,6 +171,7 @@ absl::StatusOr<Value> negative(const Value& value) {
     if (*index == INT64_MIN) return too_large(Operator::kSubtract);
     return Value::of(-*index);
   }
+  if (value.is(Kind::kBigInteger)) return too_large(Operator::kSubtract);
   if (value.is(Kind::kFloat)) return Value::of(-value.number());
   if (value.is(Kind::kUndefined)) return value.undefined_error();
   return invalid_argument("'-' is not supported before ", value.type());

@@ -98,6 +98,7 @@ class Printer {
       case Kind::kBool: text += value.flag() ? "True" : "False"; return absl::OkStatus();
       case Kind::kInteger: text += cat(value.integer()); return absl::OkStatus();
       case Kind::kFloat: text += float_text(value.number()); return absl::OkStatus();
+      case Kind::kBigInteger: text += value.digits(); return absl::OkStatus();
       case Kind::kText:
         if (value.is_safe()) return unimplemented("printing a text marked safe in a list or dict is not supported");
         return print_text(value.text());

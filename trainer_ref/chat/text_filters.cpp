@@ -12,6 +12,7 @@
 #include <bascule/trainer_ref/chat/operators.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/trainer_ref/chat/texts.h>
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/status.h>
 
@@ -42,6 +43,16 @@ absl::StatusOr<Value> trim(Machine& machine, const Value& value, const Bound& ar
   if (!characters) return Value::of(stripped(text, Side::kBoth));
   BASCULE_TRY(machine.charge(characters->size() * (text.size() / 64 + 1)));
   return Value::of(stripped(text, *characters, Side::kBoth));
+}
+
+// For HTML. A text that was marked safe stays as it is, unless it is `forced`.
+template <bool forced>
+absl::StatusOr<Value> escape(Machine& machine, const Value& value, const Bound&) {
+  if (value.is_safe() && !forced) return value;
+  BASCULE_ASSIGN(const std::string text, to_text(machine, value));
+  std::string escaped = html_escaped(text);
+  BASCULE_TRY(machine.charge_bytes(escaped.size()));
+  return Value::of(std::move(escaped), true);
 }
 
 template <Case wanted>
@@ -124,7 +135,7 @@ absl::StatusOr<Value> from_json(Machine& machine, const Value& value, const Boun
   BASCULE_TRY(machine.charge_bytes(value.text().size()));
   BASCULE_TRY(machine.charge(value.text().size() / 8 + 1));
   BASCULE_TRY(parse_json(value.text(), "from_json").status());
-  return to_value(nlohmann::ordered_json::parse(value.text()));  // keeps the order of keys
+  return to_value(parse_ordered(value.text()));
 }
 
 constexpr double kTwoTo63 = 9223372036854775808.0;
@@ -152,6 +163,7 @@ bool may_be_another_number(std::string_view text) {
 absl::StatusOr<Value> to_integer(Machine& machine, const Value& value, const Bound& arguments) {
   const Value otherwise = arguments.get(0, Value::of(std::int64_t{0}));
   if (const auto index = value.index()) return Value::of(*index);
+  if (value.is(Kind::kBigInteger)) return value;
   if (value.is(Kind::kUndefined)) return value.undefined_error();
   double number = 0;
   if (value.is(Kind::kText)) {
@@ -234,6 +246,9 @@ const std::vector<Filter>& text_filters() {
   static const auto* table = new std::vector<Filter>{
       {"string", "", to_string},
       {"safe", "", safe},
+      {"escape", "", escape<false>},
+      {"e", "", escape<false>},
+      {"forceescape", "", escape<true>},
       {"trim", "chars?", trim},
       {"upper", "", filter_case<Case::kUpper>},
       {"lower", "", filter_case<Case::kLower>},

@@ -67,6 +67,7 @@ class JsonWriter {
       case Kind::kBool: text += key.flag() ? "\"true\"" : "\"false\""; return absl::OkStatus();
       case Kind::kInteger: text += cat("\"", key.integer(), "\""); return absl::OkStatus();
       case Kind::kFloat: text += cat("\"", json_float(key.number()), "\""); return absl::OkStatus();
+      case Kind::kBigInteger: text += cat("\"", key.digits(), "\""); return absl::OkStatus();
       default: return invalid_argument("tojson: a ", key.type(), " cannot be a key in JSON");
     }
   }
@@ -107,6 +108,7 @@ class JsonWriter {
       case Kind::kBool: text += value.flag() ? "true" : "false"; return absl::OkStatus();
       case Kind::kInteger: text += cat(value.integer()); return absl::OkStatus();
       case Kind::kFloat: text += json_float(value.number()); return absl::OkStatus();
+      case Kind::kBigInteger: text += value.digits(); return absl::OkStatus();
       case Kind::kText: write_text(value.text()); return absl::OkStatus();
       case Kind::kList:
       case Kind::kTuple:

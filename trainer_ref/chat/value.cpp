@@ -8,6 +8,7 @@
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/methods.h>
 #include <bascule/trainer_ref/chat/texts.h>
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
@@ -23,6 +24,9 @@ Value Value::undefined(std::string why) {
 }
 Value Value::of(std::string text, bool is_safe) {
   return Value(Data(Text{std::make_shared<const std::string>(std::move(text)), is_safe}));
+}
+Value Value::of_digits(std::string digits) {
+  return Value(Data(BigInteger{std::make_shared<const std::string>(std::move(digits))}));
 }
 
 namespace {
@@ -46,10 +50,10 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items) {
 }
 
 Kind Value::kind() const {
-  static constexpr Kind kKinds[] = {Kind::kUndefined, Kind::kNone,     Kind::kBool,      Kind::kInteger,
-                                    Kind::kFloat,     Kind::kText,     Kind::kList,      Kind::kDict,
-                                    Kind::kView,      Kind::kRange,    Kind::kNamespace, Kind::kLoop,
-                                    Kind::kMacro,     Kind::kFunction, Kind::kMethod,    Kind::kGenerator};
+  static constexpr Kind kKinds[] = {Kind::kUndefined,  Kind::kNone,      Kind::kBool, Kind::kInteger, Kind::kFloat,
+                                    Kind::kBigInteger, Kind::kText,      Kind::kList, Kind::kDict,    Kind::kView,
+                                    Kind::kRange,      Kind::kNamespace, Kind::kLoop, Kind::kMacro,   Kind::kFunction,
+                                    Kind::kMethod,     Kind::kGenerator};
   static_assert(std::size(kKinds) == std::variant_size_v<Data>);
   const Kind kind = kKinds[data_.index()];
   return kind == Kind::kList && std::get<std::shared_ptr<const Sequence>>(data_)->is_tuple ? Kind::kTuple : kind;
@@ -124,7 +128,8 @@ std::string Value::type() const {
     case Kind::kUndefined: return "Undefined";
     case Kind::kNone: return "None";
     case Kind::kBool: return "bool";
-    case Kind::kInteger: return "int";
+    case Kind::kInteger:
+    case Kind::kBigInteger: return "int";
     case Kind::kFloat: return "float";
     case Kind::kText: return "str";
     case Kind::kList: return "list";
@@ -180,11 +185,11 @@ absl::StatusOr<Value> to_value(const nlohmann::ordered_json& json, int depth) {
     case Type::boolean: return Value::of(json.get<bool>());
     case Type::number_integer: return Value::of(json.get<std::int64_t>());
     case Type::number_unsigned:
-      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        return invalid_argument("expected integers below 2^63, found ", json.get<std::uint64_t>());
-      }
+      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        return Value::of_digits(cat(json.get<std::uint64_t>()));
       return Value::of(json.get<std::int64_t>());
     case Type::number_float: return Value::of(json.get<double>());
+    case Type::binary: return Value::of_digits(std::string(digits_of(json)));
     case Type::string:
       if (!is_utf8(json.get_ref<const std::string&>())) return invalid_argument("expected UTF-8, found other bytes");
       return Value::of(json.get<std::string>());

@@ -35,6 +35,7 @@ enum class Kind {
   kBool,
   kInteger,
   kFloat,
+  kBigInteger,
   kText,
   kList,
   kTuple,
@@ -54,6 +55,10 @@ struct Sequence;
 // Jinja's Undefined. `why` is the error of operations that need its value; null for the plain one.
 struct Undefined {
   std::shared_ptr<const std::string> why;
+};
+// An integer beyond 64 bits, which only JSON brings. It can be printed, but not computed with.
+struct BigInteger {
+  std::shared_ptr<const std::string> digits;
 };
 struct Text {
   std::shared_ptr<const std::string> bytes;
@@ -88,6 +93,7 @@ class Value {
   static Value of(std::int64_t value) { return Value(Data(value)); }
   static Value of(double value) { return Value(Data(value)); }
   static Value of(std::string text, bool is_safe = false);
+  static Value of_digits(std::string digits);  // beyond 64 bits, perhaps after a minus
   static Value of(std::string_view text) { return of(std::string(text)); }
   static Value of(const char* text) { return of(std::string(text)); }
   static Value list(std::vector<Value> items);
@@ -106,7 +112,7 @@ class Value {
   Kind kind() const;
   bool is(Kind other) const { return kind() == other; }
   bool is_sequence() const { return std::holds_alternative<std::shared_ptr<const Sequence>>(data_); }  // list or tuple
-  bool is_number() const;                     // bool, integer or float
+  bool is_number() const;                     // bool, integer or float; not a big integer
   std::optional<std::int64_t> index() const;  // of a bool or an integer, which both count as integers
 
   // Accessors; the value must be of the kind that they name.
@@ -115,6 +121,7 @@ class Value {
   bool flag() const { return std::get<bool>(data_); }
   std::int64_t integer() const { return std::get<std::int64_t>(data_); }
   double number() const;  // of a bool, an integer or a float
+  const std::string& digits() const { return *std::get<BigInteger>(data_).digits; }
   const std::vector<Value>& items() const;
   const std::shared_ptr<const Dict>& dict() const { return std::get<std::shared_ptr<const Dict>>(data_); }
   const View& view() const { return std::get<View>(data_); }
@@ -136,9 +143,9 @@ class Value {
 
  private:
   using Data =
-      std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, Text, std::shared_ptr<const Sequence>,
-                   std::shared_ptr<const Dict>, View, Range, Namespace*, Loop*, const Macro*, const Function*,
-                   std::shared_ptr<const MethodCall>, std::shared_ptr<Generator>>;
+      std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, BigInteger, Text,
+                   std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>, View, Range, Namespace*, Loop*,
+                   const Macro*, const Function*, std::shared_ptr<const MethodCall>, std::shared_ptr<Generator>>;
   explicit Value(Data data) : data_(std::move(data)) {}
   explicit Value(std::nullptr_t) : data_(nullptr) {}
   Data data_;
@@ -166,7 +173,8 @@ struct Namespace {
   Dict attributes;
 };
 
-// Returns INVALID_ARGUMENT if the JSON nests too deep or has an integer beyond 64 bits (signed) or invalid UTF-8.
+// Returns INVALID_ARGUMENT if the JSON nests too deep or has invalid UTF-8. A binary value is an integer of
+// parse_ordered().
 absl::StatusOr<Value> to_value(const nlohmann::ordered_json& json, int depth = 0);
 
 inline constexpr int kMaxNesting = 100;  // of lists, tuples and dicts in each other

@@ -7,6 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
 #include <bascule/sender/program/sync_flag.h>
@@ -252,6 +253,10 @@ absl::StatusOr<RequestDefaults> request_defaults(const std::filesystem::path& mo
   if (const std::string changes = changes_of(*defaults); !changes.empty())
     say(cat("requests that do not choose get ", changes, ", from ", file.string(),
             "; --generation-config=none ignores the file"));
+  if (!defaults->unapplied.empty())
+    say(cat(file.string(),
+            ": not applied here, as in vLLM, but by transformers: ", absl::StrJoin(defaults->unapplied, ", "),
+            "; requests have stop, min_tokens and logit_bias for some of this"));
   return defaults;
 }
 

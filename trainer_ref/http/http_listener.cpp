@@ -45,7 +45,8 @@ absl::StatusOr<tcp::acceptor> listen_at(asio::io_context& io, std::string_view f
   error_code error;
   const std::string host = address.host == "localhost" ? "127.0.0.1" : address.host;
   const tcp::endpoint endpoint(asio::ip::make_address(host, error), address.port);
-  if (error)
+  const bool cut = host.find('\0') != std::string::npos;  // make_address() read only what comes before
+  if (error || cut)
     return invalid_argument("--", flag, ": '", address.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
   tcp::acceptor acceptor(io);
   open_unshared(acceptor, endpoint.protocol(), error);

@@ -1,8 +1,10 @@
 #include <bascule/trainer_ref/model/special_tokens.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/transport/posix/files.h>
@@ -14,6 +16,11 @@ namespace {
 using nlohmann::json;
 using Tokens = std::map<std::string, std::string>;
 
+constexpr const char *kExtra = "extra_special_tokens", *kAdditional = "additional_special_tokens";
+// In the order in which transformers adds them.
+constexpr std::array<std::string_view, 7> kStandard = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                       "pad_token", "cls_token", "mask_token"};
+
 struct Defaults {
   std::string_view tokenizer_class, bos, eos, unk, pad;
 };
@@ -24,6 +31,12 @@ constexpr std::array<Defaults, 3> kDefaults = {
      {"Qwen2Tokenizer", "", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
      {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>", ""}}};
 
+// A file's object, and its keys in the order of the file, including the keys in extra_special_tokens.
+struct TokenFile {
+  json object = json::object();
+  std::vector<std::string> keys;
+};
+
 // A missing file is an empty object.
 absl::StatusOr<json> read_if_there(const std::filesystem::path& path) {
   absl::StatusOr<json> object = read_json_object(path);
@@ -31,31 +44,93 @@ absl::StatusOr<json> read_if_there(const std::filesystem::path& path) {
   return object;
 }
 
-// A special token: a text, or an object with its `content`.
-std::optional<std::string> text_of(const json& token) {
-  if (token.is_string()) return token.get<std::string>();
-  if (!token.is_object()) return std::nullopt;
+absl::StatusOr<TokenFile> read_token_file(const std::filesystem::path& path) {
+  TokenFile file;
+  BASCULE_ASSIGN(file.object, read_if_there(path));
+  if (file.object.empty()) return file;
+  BASCULE_ASSIGN(const std::string text, read_file(path, kMaxJsonFileBytes));
+  const auto note_keys = [&file, within = std::string()](int depth, json::parse_event_t event, json& key) mutable {
+    if (event != json::parse_event_t::key) return true;
+    if (depth == 1) within = key.get<std::string>();
+    if (depth == 1 || (depth == 2 && within == kExtra)) file.keys.push_back(key.get<std::string>());
+    return depth <= 1 || within == kExtra;  // the order of other keys does not matter
+  };
+  // The file's text was checked above; if it has changed since, some keys are missing.
+  const json ignored = json::parse(text, note_keys, /*allow_exceptions=*/false);
+  return file;
+}
+
+std::string_view content_of(const json& token) {
+  if (token.is_string()) return token.get_ref<const std::string&>();
+  if (!token.is_object()) return "";
   const auto content = token.find("content");
-  return content != token.end() && content->is_string() ? std::optional(content->get<std::string>()) : std::nullopt;
+  if (content == token.end() || !content->is_string()) return "";
+  return content->get_ref<const std::string&>();
 }
 
-void add(const json& object, Tokens& tokens) {
-  for (const auto& [key, value] : object.items()) {
-    if (!key.ends_with("_token")) continue;
-    if (value.is_null()) tokens.erase(key);
-    if (const std::optional<std::string> text = text_of(value)) tokens[key] = *text;
-  }
+// The token as transformers' AddedToken: a text is special; of an object, `special` decides if it does not say.
+json added_token(const json& token, bool special) {
+  json added = token.is_object() ? token : json{{"content", token}, {"special", true}};
+  added.erase("__type");
+  if (!added.contains("special")) added["special"] = special;
+  if (!added.contains("normalized")) added["normalized"] = added["special"] != true;
+  return added;
 }
 
-void add_defaults(std::string_view tokenizer_class, Tokens& tokens) {
-  for (const Defaults& each : kDefaults) {
-    if (each.tokenizer_class != tokenizer_class) continue;
-    tokens = {{"bos_token", std::string(each.bos)},
-              {"eos_token", std::string(each.eos)},
-              {"unk_token", std::string(each.unk)},
-              {"pad_token", std::string(each.pad)}};
-    std::erase_if(tokens, [](const auto& token) { return token.second.empty(); });
+// Collects what the files name; later values replace earlier ones, but keep their place.
+class Collection {
+ public:
+  void add(std::string_view name, const json& value, bool special) {
+    auto found = std::ranges::find(tokens_.named, name, &std::pair<std::string, json>::first);
+    if (value.is_null() && found != tokens_.named.end()) tokens_.named.erase(found);
+    if (!value.is_string() && content_of(value).empty()) return;
+    if (found == tokens_.named.end()) found = tokens_.named.emplace(found, name, json());
+    found->second = added_token(value, special);
+    found->second["special"] = true;
   }
+  void add_unnamed(const json& list, bool special) {
+    for (const json& value : list)
+      if (!content_of(value).empty()) tokens_.unnamed.push_back(added_token(value, special));
+  }
+  SpecialTokens take() { return std::move(tokens_); }
+
+ private:
+  SpecialTokens tokens_;
+};
+
+// The default of a class for a standard name; null if it has none.
+json default_of(std::string_view tokenizer_class, std::string_view name) {
+  const auto* const each = std::ranges::find(kDefaults, tokenizer_class, &Defaults::tokenizer_class);
+  if (each == kDefaults.end()) return nullptr;
+  const std::string_view token = name == "bos_token"   ? each->bos
+                                 : name == "eos_token" ? each->eos
+                                 : name == "unk_token" ? each->unk
+                                 : name == "pad_token" ? each->pad
+                                                       : "";
+  return token.empty() ? json() : json(token);
+}
+
+bool is_standard(std::string_view name) { return std::ranges::find(kStandard, name) != kStandard.end(); }
+
+// The names that only this model has, as image_token.
+void add_own_names(const TokenFile& file, bool special, Collection& tokens) {
+  for (const std::string& key : file.keys)
+    if (const auto value = file.object.find(key);
+        value != file.object.end() && key.ends_with("_token") && !is_standard(key))
+      tokens.add(key, *value, special);
+}
+
+const json& under(const json& object, const char* key) {
+  static const auto* const kNothing = new json();
+  const auto found = object.find(key);
+  return found == object.end() ? *kNothing : *found;
+}
+
+void add_extra_names(const TokenFile& file, bool special, Collection& tokens) {
+  const json& extra = under(file.object, kExtra);
+  if (!extra.is_object()) return;
+  for (const std::string& key : file.keys)
+    if (const auto value = extra.find(key); value != extra.end()) tokens.add(key, *value, special);
 }
 
 std::string text_under(const json& object, const char* key) {
@@ -88,7 +163,8 @@ std::optional<std::int64_t> number(std::string_view text) {
 std::optional<std::int64_t> id_in(const json& tokenizer, const std::string& token) {
   if (const auto added = tokenizer.find("added_tokens"); added != tokenizer.end() && added->is_array())
     for (const json& each : *added)
-      if (text_of(each) == token && each.value("id", json()).is_number_integer()) return each["id"].get<std::int64_t>();
+      if (content_of(each) == token && each.value("id", json()).is_number_integer())
+        return each["id"].get<std::int64_t>();
   const json::json_pointer place("/model/vocab");
   if (!tokenizer.contains(place) || !tokenizer[place].is_object()) return std::nullopt;
   const auto id = tokenizer[place].find(token);
@@ -98,15 +174,40 @@ std::optional<std::int64_t> id_in(const json& tokenizer, const std::string& toke
 
 }  // namespace
 
+absl::StatusOr<SpecialTokens> read_all_special_tokens(const std::filesystem::path& folder) {
+  BASCULE_ASSIGN(const TokenFile config, read_token_file(folder / "tokenizer_config.json"));
+  TokenFile map;
+  if (!config.object.contains("added_tokens_decoder")) {
+    BASCULE_ASSIGN(map, read_token_file(folder / "special_tokens_map.json"));
+  }
+  BASCULE_ASSIGN(const std::string type, tokenizer_class(folder, config.object));
+  Collection tokens;
+  for (const std::string_view name : kStandard) {
+    const std::string key(name);
+    tokens.add(key, default_of(type, name), true);
+    if (config.object.contains(key)) tokens.add(key, config.object[key], false);
+    if (map.object.contains(key)) tokens.add(key, map.object[key], true);
+  }
+  // Of the model's own names, tokenizer_config.json decides.
+  add_own_names(map, true, tokens);
+  add_own_names(config, false, tokens);
+  add_extra_names(config, false, tokens);
+  add_extra_names(map, true, tokens);
+  // The older key counts if the newer one is empty.
+  const json &extra = under(config.object, kExtra), &older = under(config.object, kAdditional),
+             &of_map = under(map.object, kExtra);
+  const json& of_config = extra.empty() ? older : extra;
+  if (of_config.is_array()) tokens.add_unnamed(of_config, false);
+  if (of_map.is_array()) tokens.add_unnamed(of_map, true);
+  const bool none = !of_config.is_array() && !of_map.is_array();
+  if (none && under(map.object, kAdditional).is_array()) tokens.add_unnamed(under(map.object, kAdditional), true);
+  return tokens.take();
+}
+
 absl::StatusOr<Tokens> read_special_tokens(const std::filesystem::path& folder) {
-  BASCULE_ASSIGN(const json config, read_if_there(folder / "tokenizer_config.json"));
-  BASCULE_ASSIGN(const std::string type, tokenizer_class(folder, config));
+  BASCULE_ASSIGN(const SpecialTokens all, read_all_special_tokens(folder));
   Tokens tokens;
-  add_defaults(type, tokens);
-  add(config, tokens);
-  if (config.contains("added_tokens_decoder")) return tokens;
-  BASCULE_ASSIGN(const json map, read_if_there(folder / "special_tokens_map.json"));
-  add(map, tokens);
+  for (const auto& [name, token] : all.named) tokens[name] = content_of(token);
   return tokens;
 }
 
@@ -117,7 +218,7 @@ std::optional<std::int64_t> read_end_token(const std::filesystem::path& folder) 
   const absl::StatusOr<json> config = read_if_there(folder / "tokenizer_config.json");
   if (config.ok() && config->contains("added_tokens_decoder"))
     for (const auto& [id, token] : config->at("added_tokens_decoder").items())
-      if (text_of(token) == end) return number(id);
+      if (content_of(token) == end) return number(id);
   const absl::StatusOr<json> tokenizer = read_if_there(folder / "tokenizer.json");
   return tokenizer.ok() ? id_in(*tokenizer, end) : std::nullopt;
 }

@@ -89,6 +89,15 @@ std::string Tokenizer::decode(std::span<const std::int64_t> token_ids, bool with
   return whole + text.finish();
 }
 
+std::string Tokenizer::decode_after(std::span<const std::int64_t> prompt,
+                                    std::span<const std::int64_t> token_ids) const {
+  TextStream text = stream();
+  text.follow(text.tail_of(prompt));
+  std::string whole;
+  for (const std::int64_t id : token_ids) whole += text.push(id);
+  return whole + text.finish();
+}
+
 TextStream Tokenizer::stream(bool with_special_tokens) const { return TextStream(parts_, with_special_tokens); }
 
 std::optional<std::int64_t> Tokenizer::id_of(std::string_view token) const {

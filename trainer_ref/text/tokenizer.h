@@ -51,6 +51,9 @@ class Tokenizer {
   // Leaves out unknown ids, and special tokens unless requested.
   std::string decode(std::span<const std::int64_t> token_ids, bool with_special_tokens = false) const;
 
+  // Returns the text of a completion as it goes on after `prompt` (TextStream::follow()), without special tokens.
+  std::string decode_after(std::span<const std::int64_t> prompt, std::span<const std::int64_t> token_ids) const;
+
   // Decodes like decode(), but piece by piece, as the tokens come.
   TextStream stream(bool with_special_tokens = false) const;
 

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <set>
 
-#include "absl/strings/numbers.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/text/further_tokens.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/transport/status.h>
 
@@ -68,36 +66,11 @@ absl::Status read_parts(const Json& file, TokenizerParts& parts) {
   BASCULE_ASSIGN(parts.pre_tokenizer, PreTokenizer::read(part("pre_tokenizer")));
   BASCULE_ASSIGN(parts.post_processor, PostProcessor::read(part("post_processor")));
   BASCULE_ASSIGN(parts.decoder, TokenDecoder::read(part("decoder")));
-  BASCULE_TRY(read_model(file, parts));
-  BASCULE_ASSIGN(parts.added, AddedTokens::read(part("added_tokens"), parts.vocabulary, parts.normalizer));
-  parts.fingerprint = fingerprint_of(parts);
-  parts.most_bytes_per_token = most_bytes_per_token(parts);
-  return absl::OkStatus();
+  return read_model(file, parts);
 }
 
-// As in transformers, tokens that only tokenizer_config.json has follow the tokens of tokenizer.json, in the order of
-// their ids.
-absl::Status add_tokens_of(const Json& config, Json& file) {
-  if (config.value("split_special_tokens", Json()) == true) return unread("split_special_tokens");
-  const auto decoder = config.find("added_tokens_decoder");
-  if (decoder == config.end() || !decoder->is_object()) return absl::OkStatus();
-  Json& added = file["added_tokens"];
-  if (!added.is_null() && !added.is_array()) return absl::OkStatus();  // refused when it is read
-  std::set<std::string> known;
-  for (const Json& token : added)
-    if (token.is_object() && token.contains("content") && token["content"].is_string())
-      known.insert(token["content"].get<std::string>());
-  std::map<std::uint64_t, Json> missing;
-  for (const auto& [key, token] : decoder->items()) {
-    std::uint64_t id = 0;
-    if (!absl::SimpleAtoi(key, &id) || !token.is_object() || !token.value("content", Json()).is_string())
-      return invalid_argument("added_tokens_decoder: expected a content under each id, found ", token.dump(), " under ",
-                              key);
-    if (known.contains(token["content"].get<std::string>())) continue;
-    missing[id] = token;
-    missing[id]["id"] = id;
-  }
-  for (auto& [id, token] : missing) added.push_back(std::move(token));
+absl::Status read_added_tokens(const Json& list, TokenizerParts& parts) {
+  BASCULE_ASSIGN(parts.added, AddedTokens::read(list, parts.vocabulary, parts.normalizer));
   return absl::OkStatus();
 }
 
@@ -105,13 +78,18 @@ absl::Status add_tokens_of(const Json& config, Json& file) {
 
 absl::StatusOr<std::shared_ptr<const TokenizerParts>> read_tokenizer_file(const std::filesystem::path& path) {
   BASCULE_ASSIGN(Json file, read_json_object(path));
-  const std::filesystem::path config_path = path.parent_path() / "tokenizer_config.json";
+  const std::filesystem::path folder = path.parent_path(), config_path = folder / "tokenizer_config.json";
   absl::StatusOr<Json> config = read_json_object(config_path);
   if (absl::IsNotFound(config.status())) config = Json::object();
   BASCULE_TRY(config.status());
-  BASCULE_TRY(annotate(add_tokens_of(*config, file), config_path.string()));
+  if (config->value("split_special_tokens", Json()) == true)
+    return annotate(unread("split_special_tokens"), config_path.string());
   auto parts = std::make_shared<TokenizerParts>();
   BASCULE_TRY(annotate(read_parts(file, *parts), path.string()));
+  BASCULE_TRY(add_further_tokens(folder, *config, parts->vocabulary, file["added_tokens"]));
+  BASCULE_TRY(annotate(read_added_tokens(file["added_tokens"], *parts), path.string()));
+  parts->fingerprint = fingerprint_of(*parts);
+  parts->most_bytes_per_token = most_bytes_per_token(*parts);
   return parts;
 }
 

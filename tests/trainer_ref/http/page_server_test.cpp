@@ -200,6 +200,8 @@ TEST_F(Pages, AnAddressThatIsNoneOrTakenNamesItsFlag) {
   };
   EXPECT_THAT(said("8000"), HasSubstr("--metrics=8000: expected HOST:PORT"));
   EXPECT_THAT(said("example.com:0"), HasSubstr("--metrics: 'example.com' is not an IP address"));
+  for (const std::string& host : {std::string("127.0.0.1\0x", 11), std::string("[::1\0]", 6)})
+    EXPECT_THAT(said(host + ":0"), HasSubstr("is not an IP address")) << "it goes on after a zero byte";
   EXPECT_THAT(
       said((*server_)->url().substr(7)),
       AllOf(HasSubstr("--metrics=127.0.0.1:"), HasSubstr("give another port, or 0 to let the system choose one")));

@@ -193,6 +193,11 @@ TEST(SpecialTokens, HaveTheDefaultsOfTheTokenizersClass) {
   EXPECT_THAT(*read_special_tokens(folder.path()), ElementsAre(Pair("bos_token", "<s>"), Pair("eos_token", "</s>")));
   folder.write("special_tokens_map.json", R"({"eos_token": {"content": "</end>", "lstrip": false}})");
   EXPECT_EQ(read_special_tokens(folder.path())->at("eos_token"), "</end>");
+  folder.write("tokenizer_config.json", R"({"extra_special_tokens": {"tool_token": "<t>"}, "image_token": "<i>"})");
+  folder.write("special_tokens_map.json", R"({"image_token": "<j>", "eos_token": ""})");
+  EXPECT_THAT(*read_special_tokens(folder.path()),
+              ElementsAre(Pair("eos_token", ""), Pair("image_token", "<i>"), Pair("tool_token", "<t>")))
+      << "of the model's own names, tokenizer_config.json decides";
   folder.write("special_tokens_map.json", "[]");
   expect_error(read_special_tokens(folder.path()).status(), absl::StatusCode::kInvalidArgument,
                "special_tokens_map.json: expected a JSON object");

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "support.h"
 #include <bascule/trainer_ref/text/text_stream.h>
 #include <bascule/trainer_ref/text/token_decoder.h>
@@ -91,6 +93,54 @@ TEST(TextStream, LivesLongerThanItsTokenizer) {
   std::string text;
   for (const std::int64_t id : token_ids) text += stream.push(id);
   EXPECT_EQ(text + stream.finish(), "größer <think> 日本");
+}
+
+// What the whole text has beyond the prompt's text alone.
+std::string text_beyond(const Tokenizer& tokenizer, const Ids& prompt, const Ids& whole) {
+  const std::string before = tokenizer.decode(prompt), all = tokenizer.decode(whole);
+  std::size_t same = 0;
+  while (same < std::min(before.size(), all.size()) && before[same] == all[same]) ++same;
+  while (same < all.size() && (static_cast<unsigned char>(all[same]) & 0xC0U) == 0x80U) --same;
+  return all.substr(same);
+}
+
+TEST(TextStream, GoesOnAfterAPrompt) {
+  const std::string words = "one two  three\nfour";
+  for (const char* family : {"llama2", "metaspace", "qwen2", "gemma"}) {
+    const auto tokenizer = Tokenizer::read(fixture(family));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (const std::string& text :
+         {words, std::string("語🌶é한 ไทย 🌶🌶🌶🌶 语"), words + words + " 語語語語語語" + words}) {
+      const Ids whole = *tokenizer->encode(text, /*add_special_tokens=*/true);
+      for (std::size_t cut = 0; cut <= whole.size(); ++cut) {
+        const Ids prompt(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(cut));
+        TextStream stream = tokenizer->stream();
+        const auto tail = stream.tail_of(prompt);
+        EXPECT_LE(tail.size(), 64u) << "a prompt may be long";
+        stream.follow(tail);
+        std::string found;
+        for (std::size_t i = cut; i < whole.size(); ++i) found += stream.push(whole[i]);
+        found += stream.finish();
+        EXPECT_EQ(found, text_beyond(*tokenizer, prompt, whole)) << family << " after " << tokenizer->decode(prompt);
+      }
+    }
+  }
+}
+
+// The first word of a completion is not the first of the text.
+TEST(TextStream, AfterAPromptBeginsWithItsSpace) {
+  const auto tokenizer = Tokenizer::read(fixture("llama2"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const Ids word = *tokenizer->encode("a"), start = {tokenizer->id_of("<s>").value_or(-1)};
+  const auto after = [&](const Ids& prompt) {
+    TextStream stream = tokenizer->stream();
+    stream.follow(prompt);
+    std::string text;
+    for (const std::int64_t token : word) text += stream.push(token);
+    return text + stream.finish();
+  };
+  EXPECT_EQ(after(word), " a");
+  EXPECT_EQ(after(start), "a") << "special tokens are no text";
 }
 
 }  // namespace

@@ -44,6 +44,86 @@ TEST(Tokenizer, TokensMayStandInTokenizerConfigOnly) {
   EXPECT_EQ(Tokenizer::read(folder.path())->fingerprint(), read(file)->fingerprint());
 }
 
+// A byte-pair tokenizer whose tokenizer.json has one added token, and further files. The expected ids and texts are
+// those of AutoTokenizer of transformers 5.24.
+class FurtherTokens : public testing::Test {
+ protected:
+  FurtherTokens() {
+    file_["added_tokens"] = {added(3, "<s>")};
+    folder_.write("tokenizer.json", file_.dump());
+  }
+  void write(const char* file, const std::string& text) const { folder_.write(file, text); }
+  Ids ids(const std::string& text) const {
+    const auto tokenizer = Tokenizer::read(folder_.path());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? *tokenizer->encode(text) : Ids();
+  }
+  // The text of these ids without special tokens.
+  std::string text(const Ids& ids) const { return Tokenizer::read(folder_.path())->decode(ids); }
+
+  const TemporaryFolder folder_;
+  Json file_ = bpe({"a", "b", "ab"}, {"a b"});
+};
+
+TEST_F(FurtherTokens, OfSpecialTokensThatTheFileLacks) {
+  for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
+    write("tokenizer_config.json", Json{{key, {"<e>", "b", "<s>"}}}.dump());
+    EXPECT_THAT(ids("a<e>ab<s>"), ElementsAre(0, 4, 0, 1, 3)) << key << ": b is sought before tokens are merged";
+    EXPECT_EQ(text({0, 4, 1, 3}), "a<s>") << "the properties of a token that the file has stay";
+  }
+  write("tokenizer_config.json", R"({"extra_special_tokens": {}, "additional_special_tokens": ["<e>"]})");
+  write("special_tokens_map.json", R"({"extra_special_tokens": ["<f>"]})");
+  EXPECT_THAT(ids("<e><f>"), ElementsAre(4, 5));
+  write("tokenizer_config.json", R"({"extra_special_tokens": null})");
+  write("special_tokens_map.json", R"({"additional_special_tokens": ["<f>"]})");
+  EXPECT_THAT(ids("<f>"), ElementsAre(4));
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {}})");
+  EXPECT_THAT(ids("ab<s>"), ElementsAre(2, 3)) << "special_tokens_map.json is not read";
+}
+
+TEST_F(FurtherTokens, OfNamesComeInTheirOrder) {
+  write(
+      "tokenizer_config.json",
+      R"({"z_token": "<z>", "pad_token": "<p>", "extra_special_tokens": {"y_token": "<y>", "n": "<n>"}, "eos_token": "",
+            "c_token": "<c>", "bos_token": {"__type": "AddedToken", "content": "<b>", "lstrip": true}})");
+  EXPECT_THAT(ids("<b><p><z><c><y><n>"), ElementsAre(4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(ids("a  <b>"), ElementsAre(0, 4));
+  EXPECT_EQ(text({0, 4, 6, 9}), "a");
+  write("tokenizer_config.json", R"({"extra_special_tokens": ["<e>"]})");
+  write("special_tokens_map.json", R"({"unk_token": {"content": "<u>"}, "tool_token": "<t>"})");
+  EXPECT_THAT(ids("<u><t><e>"), ElementsAre(4, 5, 6));
+}
+
+TEST_F(FurtherTokens, MayStandInAddedTokensJson) {
+  write("added_tokens.json", R"({"<f>": 5, "<c>": 4})");
+  write("tokenizer_config.json", R"({"pad_token": "<f>"})");
+  EXPECT_THAT(ids("<c><f>"), ElementsAre(4, 5));
+  EXPECT_EQ(text({4, 5}), "<c>") << "<f> has a name";
+  write("added_tokens.json", R"({"<f>": 9})");
+  expect_error(Tokenizer::read(folder_.path()).status(), absl::StatusCode::kInvalidArgument, "expected the id 4");
+  write("added_tokens.json", R"({"<f>": "4"})");
+  expect_error(Tokenizer::read(folder_.path()).status(), absl::StatusCode::kInvalidArgument,
+               "added_tokens.json: expected an id for each text");
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"4": {"content": "<c>"}}})");
+  EXPECT_THAT(ids("<c>"), ElementsAre(4)) << "added_tokens.json is not read";
+}
+
+TEST_F(FurtherTokens, GiveKnownOnesTheirProperties) {
+  EXPECT_EQ(text({0, 3}), "a<s>");
+  write("tokenizer_config.json", R"({"eos_token": "<s>"})");
+  EXPECT_EQ(text({0, 3}), "a") << "it has a name";
+  write("tokenizer_config.json", R"({"eos_token": "<s>", "added_tokens_decoder": {}})");
+  EXPECT_EQ(text({0, 3}), "a<s>");
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"3": {"content": "<s>", "special": true, "lstrip": true, "normalized": false}}})");
+  EXPECT_EQ(text({0, 3}), "a");
+  EXPECT_THAT(ids("a  <s>"), ElementsAre(0, 3));
+  file_["added_tokens"][0]["special"] = true;
+  write("tokenizer.json", file_.dump());
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"3": {"content": "<s>", "special": false}}})");
+  EXPECT_EQ(text({0, 3}), "a") << "once special, always special";
+}
+
 TEST(Tokenizer, ReadsTheDemo) {
   const auto tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();

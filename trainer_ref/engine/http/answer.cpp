@@ -44,12 +44,18 @@ bool Answer::ends_by_token(const Piece& piece) const {
          std::binary_search(options_.stop_token_ids.begin(), options_.stop_token_ids.end(), piece.samples.back().token);
 }
 
-// As in vLLM: the id of stop_token_ids; null for the model's own end.
+// As in vLLM: the id of stop_token_ids; null for the model's own end. A special token that the request names by its
+// text in `stop` is that text.
 json Answer::stop_token(const Piece& piece) const {
   const bool asked =
       piece.finish == FinishReason::kStop && !piece.samples.empty() &&
       std::binary_search(options_.asked_stop_ids.begin(), options_.asked_stop_ids.end(), piece.samples.back().token);
-  return asked ? json(piece.samples.back().token) : json();
+  if (!asked) return nullptr;
+  const std::int64_t token = piece.samples.back().token;
+  if (!options_.stop || !card_.tokenizer) return token;
+  const std::string text(card_.tokenizer->token_of(token).value_or(""));
+  const bool by_text = std::find(options_.stop->begin(), options_.stop->end(), text) != options_.stop->end();
+  return by_text ? json(text) : json(token);
 }
 
 json Answer::told(std::uint64_t index, const Piece& piece) {
@@ -60,6 +66,8 @@ json Answer::told(std::uint64_t index, const Piece& piece) {
   std::string text;
   const std::vector<std::int64_t>* prompt =
       options_.prompts.empty() ? nullptr : &options_.prompts[index / static_cast<std::uint64_t>(options_.n)];
+  if (first && !options_.echo && !options_.prompt_tails.empty())
+    choice.text.follow(options_.prompt_tails[index / static_cast<std::uint64_t>(options_.n)]);
   if (first && options_.echo) {
     for (std::size_t i = 0; i < prompt->size(); ++i) {
       const std::size_t offset = choice.text.characters();

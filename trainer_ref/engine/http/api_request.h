@@ -37,6 +37,7 @@ struct AnswerOptions {
   std::int64_t n = 1;                                    // completions of each prompt
   std::int64_t best = 0;                                 // of them, only the so many likeliest are returned; 0: all
   Prompts prompts;                                       // if the answer reports them, else empty
+  Prompts prompt_tails;  // of each prompt the last tokens, if it is not in the text; else empty
 };
 
 struct ApiRequest {

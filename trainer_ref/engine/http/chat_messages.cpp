@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/engine/http/fields.h>
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/status.h>
 
@@ -79,7 +80,7 @@ void open_arguments(Ordered& function) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     arguments = Ordered::object();
   else if (parse_json(text, "arguments").ok())
-    arguments = Ordered::parse(text);
+    arguments = parse_ordered(text);
 }
 
 // Clients send back what they got, with null for each field that the answer did not have. To a template, such a key

@@ -31,6 +31,10 @@ ChoiceText::ChoiceText(const AnswerOptions& options, const ModelCard& card)
   if (card.tokenizer) text_.emplace(card.tokenizer->stream(options.with_special_tokens));
 }
 
+void ChoiceText::follow(std::span<const std::int64_t> prompt) {
+  if (text_) text_->follow(prompt);
+}
+
 std::string ChoiceText::push_prompt(std::int64_t token) {
   std::string text = text_ ? text_->push(token) : "";
   characters_ += characters_of(text);

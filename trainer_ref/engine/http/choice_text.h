@@ -23,7 +23,9 @@ class ChoiceText {
 
   // Returns the text that this token makes certain: whole characters at which no stop string can begin any more.
   std::string push(std::int64_t token);
-  // For a token of the prompt, which no stop string ends.
+  // Lets the text go on after the end of the prompt, which is not in it.
+  void follow(std::span<const std::int64_t> prompt);
+  // For a token of the prompt if that is in the text, which no stop string ends.
   std::string push_prompt(std::int64_t token);
   std::string finish();
 

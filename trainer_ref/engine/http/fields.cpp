@@ -1,6 +1,8 @@
 #include <bascule/trainer_ref/engine/http/fields.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 namespace bascule::ref {
@@ -20,6 +22,14 @@ const nlohmann::json* Fields::find(const char* field) {
   read_.insert(field);
   const auto found = object_.find(field);
   return !status.ok() || found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+nlohmann::json Fields::without_fraction(const Json& number) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const double value = number.is_number_float() ? number.get<double>() : 0.5;
+  if (!(std::abs(value) < kExact) || std::trunc(value) != value) return nullptr;
+  const auto whole = static_cast<std::int64_t>(value);
+  return whole < 0 ? Json(whole) : Json(static_cast<std::uint64_t>(whole));
 }
 
 void Fields::number(const char* field, double& value, double low, double high) {

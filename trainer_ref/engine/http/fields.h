@@ -30,15 +30,18 @@ class Fields {
   const Json* find(const char* field);                                     // null if it is missing
   bool names(const char* field) const { return object_.contains(field); }  // perhaps as null
 
+  // A number without a fraction may also be written as 2.0: languages that only have floats do so.
   template <std::integral T>
   void integer(const char* field, T& value, T low, T high) {
     const Json* given = find(field);
     if (given == nullptr) return;
+    const Json whole = without_fraction(*given);
+    if (!whole.is_null()) given = &whole;
     const bool fits = given->is_number_unsigned()
                           ? given->get<std::uint64_t>() <= static_cast<std::uint64_t>(high) &&
                                 (low <= 0 || given->get<std::uint64_t>() >= static_cast<std::uint64_t>(low))
                           : given->is_number_integer() && std::cmp_greater_equal(given->get<std::int64_t>(), low);
-    if (!fits) return refuse(field, *given, cat("an integer from ", low, " to ", high));
+    if (!fits) return refuse(field, *find(field), cat("an integer from ", low, " to ", high));
     value = given->get<T>();
   }
   void number(const char* field, double& value, double low, double high);
@@ -58,6 +61,9 @@ class Fields {
   void add_unread(std::string_view field, const Fields& inner);
 
  private:
+  // The integer that a float is; null if it is none, or not surely the one that the text had.
+  static Json without_fraction(const Json& number);
+
   const Json& object_;
   std::set<std::string_view> read_;
   std::vector<std::string> unread_inside_;

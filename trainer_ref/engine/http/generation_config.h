@@ -10,8 +10,9 @@
 namespace bascule::ref {
 
 // Reads temperature, top_k, top_p, min_p and repetition_penalty, within the bounds of a request's fields, and
-// max_new_tokens. As in vLLM, all other keys change nothing here, do_sample among them. INVALID_ARGUMENT names the
-// file, the key and the value; NOT_FOUND if there is no such file.
+// max_new_tokens. As in vLLM, all other keys change nothing here, do_sample among them; `unapplied` lists those with
+// which transformers would generate other texts. INVALID_ARGUMENT names the file, the key and the value; NOT_FOUND if
+// there is no such file.
 absl::StatusOr<RequestDefaults> read_generation_config(const std::filesystem::path& file);
 
 // The values that differ from a server's without a file, as in "temperature 0.6, top_k 20"; empty if none does.

@@ -20,6 +20,7 @@ namespace bascule::ref {
 struct RequestDefaults {
   SamplingParams sampling;
   std::optional<std::int64_t> max_tokens;  // none: as many as fit
+  std::vector<std::string> unapplied;      // keys of generation_config.json that count only in transformers
 };
 
 struct ModelCard {

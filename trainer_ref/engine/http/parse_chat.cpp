@@ -7,6 +7,7 @@
 #include <bascule/trainer_ref/engine/http/api_request.h>
 #include <bascule/trainer_ref/engine/http/chat_messages.h>
 #include <bascule/trainer_ref/engine/http/request_fields.h>
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -23,8 +24,8 @@ absl::Status read_length(Fields& fields, const ModelCard& card, CompletionReques
   BASCULE_TRY(fields.status);
   const std::int64_t room = set_max_tokens(newer ? newer : older, card, request);
   if (length + room > card.max_model_len)
-    return invalid_argument("the messages have ", length, " tokens and max_completion_tokens is ", room,
-                            ": expected at most ", card.max_model_len, " together (--max-model-len)");
+    return invalid_argument("the messages have ", length, " tokens and max_completion_tokens is ", room, ": ",
+                            context_length_of(card));
   request.max_tokens = std::min(request.max_tokens, card.max_model_len - length);
   return absl::OkStatus();
 }
@@ -48,13 +49,14 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   bool add_generation_prompt = true, continue_final_message = false;
   fields.boolean("add_generation_prompt", add_generation_prompt);
   fields.boolean("continue_final_message", continue_final_message);
-  for (const char* field : {"messages", "tools", "chat_template_kwargs", "documents"}) fields.find(field);
+  for (const char* field : {"messages", "tools", "chat_template_kwargs", "documents", "reasoning_effort"})
+    fields.find(field);
   fields.neutral("chat_template", {nullptr});
   fields.neutral("tool_choice", {"auto", "none"});
   BASCULE_TRY(fields.status);
   if (continue_final_message && add_generation_prompt && fields.find("add_generation_prompt") != nullptr)
     return invalid_argument("continue_final_message: expected also \"add_generation_prompt\": false, found true");
-  Ordered request = Ordered::parse(text);  // already checked by the first parse
+  Ordered request = parse_ordered(text);  // already checked by the first parse
   Ordered messages = request.value("messages", Ordered());
   if (!messages.is_array() || messages.empty())
     return invalid_argument("messages: expected a list of one message or more, found ", shown(messages));
@@ -62,7 +64,9 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   Ordered variables = request.value("chat_template_kwargs", Ordered());
   if (variables.is_null()) variables = Ordered::object();
   if (!variables.is_object()) return invalid_argument("chat_template_kwargs: expected an object");
-  if (request.contains("documents") && !request["documents"].is_null()) variables["documents"] = request["documents"];
+  for (const char* variable : {"documents", "reasoning_effort"})
+    if (request.contains(variable) && !request[variable].is_null() && !variables.contains(variable))
+      variables[variable] = request[variable];
   Ordered tools = request.value("tools", Ordered());
   if (!tools.is_null() && !tools.is_array()) return invalid_argument("tools: expected a list of JSON schemas");
   if (tools.empty()) tools = nullptr;

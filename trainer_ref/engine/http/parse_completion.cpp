@@ -46,8 +46,8 @@ absl::Status read_prompts(Fields& fields, const ModelCard& card, std::int64_t ro
                    read_prompt(several ? (*given)[i] : *given, add_special_tokens, card, limits));
     const auto length = static_cast<std::int64_t>(tokens.size());
     if (length + room > card.max_model_len)
-      return invalid_argument("prompt ", i, " has ", length, " tokens and max_tokens is ", room, ": expected at most ",
-                              card.max_model_len, " together (--max-model-len)");
+      return invalid_argument("prompt ", i, " has ", length, " tokens and max_tokens is ", room, ": ",
+                              context_length_of(card));
     request.prompts.push_back(std::move(tokens));
   }
   return absl::OkStatus();

@@ -66,6 +66,16 @@ void read_stop_tokens(Fields& fields, const ModelCard& card, ApiRequest& request
   std::sort(request.answer.asked_stop_ids.begin(), request.answer.asked_stop_ids.end());
 }
 
+// A text leaves special tokens out, so a stop string that is one would never be found in it: the token itself ends it.
+void stop_at_special_tokens(const std::vector<std::string>& strings, const ModelCard& card, ApiRequest& request) {
+  for (const std::string& each : strings) {
+    const std::optional<std::int64_t> id = card.tokenizer->id_of(each);
+    if (!id || *id >= card.vocab_size || !card.tokenizer->is_special(*id)) continue;
+    for (std::vector<std::int64_t>* ids : {&request.completion.stop_token_ids, &request.answer.asked_stop_ids})
+      ids->insert(std::upper_bound(ids->begin(), ids->end(), *id), *id);
+  }
+}
+
 void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& request) {
   fields.boolean("include_stop_str_in_output", request.answer.include_stop);
   const json* given = fields.find("stop");
@@ -82,6 +92,7 @@ void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& reques
   if (!card.tokenizer)
     return fields.refuse(invalid_argument("stop: this model's text cannot be read here (", card.no_text.message(),
                                           "); leave it out, or give stop_token_ids"));
+  if (!request.answer.with_special_tokens) stop_at_special_tokens(*strings, card, request);
   request.answer.stop = std::move(strings);
 }
 
@@ -146,6 +157,10 @@ absl::Status check_model(Fields& fields, const ModelCard& card) {
   return fields.status;
 }
 
+std::string context_length_of(const ModelCard& card) {
+  return cat("this model's maximum context length is ", card.max_model_len, " tokens (--max-model-len)");
+}
+
 bool is_token(const json& value, const ModelCard& card) {
   return value.is_number_unsigned() && value.get<std::uint64_t>() < static_cast<std::uint64_t>(card.vocab_size);
 }
@@ -157,8 +172,8 @@ absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add
                             "); send token ids to /v1/completions, as in \"prompt\": [1, 2, 3]");
   absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens, limits);
   if (absl::IsOutOfRange(tokens.status()))
-    return invalid_argument(where, ": the text of ", text.size(), " bytes ", tokens.status().message(),
-                            ": expected at most ", limits.most_tokens, " (--max-model-len)");
+    return invalid_argument(where, ": the text of ", text.size(), " bytes ", tokens.status().message(), ": ",
+                            context_length_of(card));
   // Not 429: the same text would fail again.
   if (absl::IsResourceExhausted(tokens.status())) return invalid_argument(where, ": ", tokens.status().message());
   if (!tokens.ok()) return annotate(tokens.status(), where);
@@ -177,13 +192,13 @@ void read_shared_fields(Fields& fields, const ModelCard& card, std::uint64_t see
   read_count(fields, card, request);
   read_sampling(fields, card, request.completion.sampling);
   read_stop_tokens(fields, card, request);
+  bool skip_special_tokens = true;
+  fields.boolean("skip_special_tokens", skip_special_tokens);
+  answer.with_special_tokens = !skip_special_tokens;
   read_stop_strings(fields, card, request);
   answer.include_usage = read_include_usage(fields);
   fields.boolean("return_token_ids", answer.return_token_ids);
   fields.boolean("return_tokens_as_token_ids", answer.tokens_as_ids);
-  bool skip_special_tokens = true;
-  fields.boolean("skip_special_tokens", skip_special_tokens);
-  answer.with_special_tokens = !skip_special_tokens;
   std::int64_t prompt_logprobs = -1;
   fields.integer("prompt_logprobs", prompt_logprobs, std::int64_t{0}, kMostTopLogprobs);
   if (prompt_logprobs >= 0) {
@@ -218,6 +233,13 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
   answer.stop_token_ids = completion.stop_token_ids;
   answer.min_tokens = completion.sampling.adjustments.min_tokens;
   if (answer.echo || answer.prompt_logprobs || answer.return_token_ids) answer.prompts = completion.prompts;
+  if (card.tokenizer && !answer.echo) {
+    const TextStream text = card.tokenizer->stream(answer.with_special_tokens);
+    for (const std::vector<std::int64_t>& prompt : completion.prompts) {
+      const std::span<const std::int64_t> tail = text.tail_of(prompt);
+      answer.prompt_tails.emplace_back(tail.begin(), tail.end());
+    }
+  }
   if (answer.stop) {
     completion.text_end =
         [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo, min_tokens = answer.min_tokens,
@@ -229,7 +251,9 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       };
       auto watch = std::make_shared<Watch>(
           Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false), min_tokens});
-      if (echo)  // as in the answer: the first token of a text may decode differently
+      // As in the answer: the first token of a text may decode differently.
+      if (!echo) watch->text.follow(watch->text.tail_of(prompt));
+      if (echo)
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
         const std::string text = watch->text.push(token);

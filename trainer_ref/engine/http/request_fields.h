@@ -17,6 +17,9 @@ inline constexpr std::int64_t kMostTopLogprobs = 20;
 
 absl::StatusOr<nlohmann::json> parse_object(std::string_view text);
 absl::Status check_model(Fields& fields, const ModelCard& card);  // NOT_FOUND if the request names another model
+// The end of an error about a request that is too long. Clients recognise the error by these words, which are OpenAI's.
+std::string context_length_of(const ModelCard& card);
+
 bool is_token(const nlohmann::json& value, const ModelCard& card);
 
 // Encodes `text`. Errors begin with `where`.

@@ -26,8 +26,9 @@ std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std
     groups.push_back({.problem = request.problem, .prompt = std::move(request.prompt), .rollouts = {}});
   for (Generation& generation : generations)
     for (Rollout& rollout : generation.rollouts) {
-      rollout.text = tokenizer.decode(rollout.token_ids);
-      groups[generation.request].rollouts.push_back(std::move(rollout));
+      CompletionGroup& group = groups[generation.request];
+      rollout.text = tokenizer.decode_after(group.prompt, rollout.token_ids);
+      group.rollouts.push_back(std::move(rollout));
     }
   return groups;
 }

@@ -5,6 +5,7 @@
 
 #include "cards.h"
 #include <bascule/trainer_ref/engine/http/api.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
@@ -38,7 +39,7 @@ AnswerOptions options(const json& more, bool chat = false) {
   json body = more;
   if (chat) {
     body["messages"] = {{{"role", "user"}, {"content", "A"}}};
-  } else {
+  } else if (!body.contains("prompt")) {
     body["prompt"] = {65, 66};
   }
   const ModelCard card = test_card();
@@ -83,8 +84,30 @@ std::vector<json> streamed(const json& fields, const Completion& completion, boo
   return events;
 }
 
+// Its first token is 'ä's second byte; byte_tokenizer() has both as tokens 1 and 2.
+TEST(Answer, GoesOnAfterThePromptsText) {
+  const auto text = [](const char* prompt) {
+    const ModelCard card = test_card();
+    AnswerOptions options = parse_completion(cat(R"({"prompt": )", prompt, "}"), card, 0)->answer;
+    const Completion completion = completion_of({2, 66}, FinishReason::kLength);
+    return json::parse(Answer(5, std::move(options), 1, card).whole(completion))["choices"][0]["text"];
+  };
+  EXPECT_EQ(text("[65, 1]"), "\u00E4B") << "a character that the prompt cuts is whole";
+  EXPECT_EQ(text("[65]"), "\uFFFD\u0042");
+}
+
+TEST(Answer, NamesTheStopStringThatIsASpecialToken) {
+  const json request{{"stop", {"x", "<s>"}}, {"stop_token_ids", {67}}};
+  const auto stop_reason = [&](std::int64_t end) {
+    return whole(request, completion_of({66, end}, FinishReason::kStop))["choices"][0]["stop_reason"];
+  };
+  EXPECT_EQ(stop_reason(kStart), "<s>");
+  EXPECT_EQ(stop_reason(67), 67);
+  EXPECT_EQ(stop_reason(kEnd), nullptr);
+}
+
 TEST(Answer, HasOpenAisShape) {
-  const json answer = whole(json::object(), completion_of({65, 66, kEnd}, FinishReason::kStop, 2));
+  const json answer = whole({{"prompt", {{65, 66}, {65, 66}}}}, completion_of({65, 66, kEnd}, FinishReason::kStop, 2));
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["id"], "cmpl-5");
   const json& choice = answer["choices"][0];

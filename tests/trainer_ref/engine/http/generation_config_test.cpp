@@ -10,7 +10,9 @@
 namespace bascule::ref {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class GenerationConfig : public ::testing::Test {
  protected:
@@ -41,6 +43,20 @@ TEST_F(GenerationConfig, HasTheKeysThatVllmTakes) {
 TEST_F(GenerationConfig, WithoutThemChangesNothing) {
   EXPECT_EQ(changes_of(*read(R"({"temperature": 1.0, "top_p": null, "pad_token_id": 0})")), "");
   EXPECT_FALSE(read("{}")->max_tokens);
+}
+
+// With these, transformers generates other texts, so a user should know.
+TEST_F(GenerationConfig, NamesTheKeysThatOnlyTransformersApplies) {
+  EXPECT_THAT(read(R"({"suppress_tokens": [5], "stop_strings": ["x"], "min_new_tokens": 4, "num_beams": 2,
+                       "forced_eos_token_id": 2, "begin_suppress_tokens": [1], "typical_p": 0.9})")
+                  ->unapplied,
+              ElementsAre("suppress_tokens", "begin_suppress_tokens", "forced_eos_token_id", "stop_strings",
+                          "min_new_tokens", "num_beams", "typical_p"));
+  EXPECT_THAT(read(R"({"suppress_tokens": [], "stop_strings": null, "min_length": 0, "num_beams": 1, "typical_p": 1.0,
+                       "sequence_bias": {}, "encoder_repetition_penalty": 1.0, "forced_bos_token_id": null,
+                       "do_sample": true, "max_length": 20, "pad_token_id": 0, "use_cache": true})")
+                  ->unapplied,
+              IsEmpty());
 }
 
 TEST_F(GenerationConfig, ThatIsWrongNamesFileKeyAndValue) {

@@ -12,6 +12,7 @@ namespace bascule::ref {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -41,11 +42,14 @@ TEST(ParseCompletion, TextWithATokenBeyondTheModelsIsRefused) {
 TEST(ParseCompletion, TextThatCannotFitIsRefusedWithItsSize) {
   const std::string text(1000, 'A');
   EXPECT_EQ(refusal(json{{"prompt", text}}.dump()),
-            "prompt: the text of 1000 bytes has at least 1000 tokens: expected at most 64 (--max-model-len)");
+            "prompt: the text of 1000 bytes has at least 1000 tokens: this model's maximum context length is 64 "
+            "tokens (--max-model-len)");
   EXPECT_EQ(refusal(json{{"prompt", text.substr(0, 100)}}.dump()),
-            "prompt: the text of 100 bytes has at least 100 tokens: expected at most 64 (--max-model-len)");
+            "prompt: the text of 100 bytes has at least 100 tokens: this model's maximum context length is 64 "
+            "tokens (--max-model-len)");
   const auto chat = parse_chat(json{{"messages", {{{"role", "user"}, {"content", text}}}}}.dump(), card(), 0);
-  EXPECT_THAT(std::string(chat.status().message()), HasSubstr("bytes has at least"));
+  EXPECT_THAT(std::string(chat.status().message()),
+              AllOf(HasSubstr("bytes has at least"), HasSubstr("this model's maximum context length is 64 tokens")));
   EXPECT_EQ(parse_tokenize(json{{"prompt", text}}.dump(), card())->tokens.size(), 1000U) << "which only counts";
 }
 
@@ -194,7 +198,8 @@ TEST(ParseCompletion, MaxTokensMayBeAllThatFit) {
     EXPECT_EQ(request->completion.max_length, 64);
   }
   const json full{{"prompt", json(64, 1)}, {"max_tokens", -1}};
-  EXPECT_THAT(refusal(full.dump()), HasSubstr("prompt 0 has 64 tokens and max_tokens is 1: expected at most 64"));
+  EXPECT_THAT(refusal(full.dump()),
+              HasSubstr("prompt 0 has 64 tokens and max_tokens is 1: this model's maximum context length is 64"));
   EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": -2})"), HasSubstr("from 1 to 64"));
 }
 
@@ -262,7 +267,8 @@ TEST(ParseCompletion, NamesWhatIsWrongWithAPrompt) {
   EXPECT_THAT(refusal(R"({"prompt": [-1]})"), HasSubstr("found -1"));
   EXPECT_THAT(refusal(R"({"prompt": [1, "a"]})"), HasSubstr("found \"a\""));
   EXPECT_THAT(refusal(R"({"prompt": {"a": 1}})"), HasSubstr("expected text, token ids"));
-  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 64})"), HasSubstr("at most 64 together"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 64})"),
+              HasSubstr("max_tokens is 64: this model's maximum context length is 64"));
   EXPECT_THAT(refusal(R"({"prompt": [[1], [2]], "n": 7})"), HasSubstr("make 14 completions: expected at most 12"));
 }
 
@@ -271,6 +277,33 @@ TEST(ParseCompletion, AsksForTokenIdsWhereTextCannotBeRead) {
   model.tokenizer.reset();
   model.no_text = absl::UnimplementedError("decoder ByteLevel");
   EXPECT_THAT(refusal(R"({"prompt": "A"})", model), HasSubstr("(decoder ByteLevel); send token ids"));
+}
+
+TEST(ParseCompletion, AWholeNumberMayBeWrittenWithAPoint) {
+  const CompletionRequest request =
+      parse_completion(R"({"prompt": [1], "max_tokens": 4.0, "n": 2.0, "seed": 7e0, "top_k": -1.0})", card(), 0)
+          ->completion;
+  EXPECT_EQ(request.max_tokens, 4);
+  EXPECT_EQ(request.n, 2);
+  EXPECT_EQ(request.sampling.seed, 7u);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 4.5})"), HasSubstr("an integer from 1 to 64, found 4.5"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "max_tokens": 0.0})"), HasSubstr("found 0.0"));
+  EXPECT_THAT(refusal(R"({"prompt": [1], "seed": 1e16})"), HasSubstr("seed")) << "its last digits are not sure";
+}
+
+// As special tokens are not in the text, no search there would find them.
+TEST(ParseCompletion, AStopStringThatIsASpecialTokenStopsAtTheToken) {
+  const auto parsed = [](const char* more) {
+    return *parse_completion(cat(R"({"prompt": [1], "ignore_eos": true, "stop": ["x", "<s>", "<end>"])", more, "}"),
+                             card(), 0);
+  };
+  EXPECT_THAT(parse_completion(R"({"prompt": [1], "stop": "<s>"})", card(), 0)->completion.stop_token_ids,
+              ElementsAre(kStart, kEnd));
+  EXPECT_THAT(parsed("").completion.stop_token_ids, ElementsAre(kStart, kEnd));
+  EXPECT_THAT(parsed("").answer.asked_stop_ids, ElementsAre(kStart, kEnd)) << "for stop_reason";
+  EXPECT_THAT(*parsed("").answer.stop, ElementsAre("x", "<s>", "<end>")) << "a text may also write them";
+  EXPECT_TRUE(parsed(R"(, "skip_special_tokens": false)").completion.stop_token_ids.empty());
 }
 
 TEST(ParseCompletion, RefusesWhatIsNoJsonObject) {
@@ -302,6 +335,20 @@ TEST(ParseChat, MessagesGoThroughTheModelsTemplate) {
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "add_generation_prompt": false})"), "<s>U:A ");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "tools": [{"type": "function"}]})"),
             "<s>U:A T1 A:");
+  ModelCard reasoning = card();
+  reasoning.chat = *ChatTemplate::parse("{{ reasoning_effort | default('NONE') }}");
+  const std::string effort = R"({"messages": [{"role": "user", "content": "A"}], "reasoning_effort": )";
+  EXPECT_EQ(text_of(effort + R"("HI"})", reasoning), "HI") << "as vLLM, for templates that read it";
+  EXPECT_EQ(text_of(effort + R"("HI", "chat_template_kwargs": {"reasoning_effort": "LO"}})", reasoning), "LO");
+  EXPECT_EQ(text_of(effort + "null}", reasoning), "NONE");
+  ModelCard calling = card();
+  calling.chat = *ChatTemplate::parse(
+      "{{ (messages[0].tool_calls[0].function.arguments | tojson) | replace(' ', '') }}");  // this vocabulary lacks
+                                                                                            // braces
+  EXPECT_EQ(text_of(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments":
+                "{\"ID\": 123456789012345678901, \"N\": 9007199254740993}"}}]}]})",
+                    calling),
+            R"("ID":123456789012345678901,"N":9007199254740993)");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}], "chat_template_kwargs": {"shout": true}})"),
             "<s>U:A ! A:");
   EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "SO "}],

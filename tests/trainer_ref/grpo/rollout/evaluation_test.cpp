@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "support/status.h"
+#include "support/temp_folder.h"
 #include "trainer_ref/grpo/ports.h"
 
 namespace bascule::ref {
@@ -45,6 +47,24 @@ class EvaluationTest : public ::testing::Test {
   const PromptWriter prompts_{*Tokenizer::read(BASCULE_DEMO_MODEL)};
   std::vector<Problem> problems_{{.prompt = "7+", .answer = "8"}, {.answer = "5", .prompt_token_ids = {7, 10}}};
 };
+
+// A reward that runs prompt and completion as one program needs each space. This tokenizer, as Llama 2's, drops the
+// space at the beginning of a text.
+TEST(Groups, ACompletionsTextGoesOnAfterThePrompt) {
+  const test::TempFolder folder;
+  std::ofstream(folder.path() / "tokenizer.json") << nlohmann::json{
+      {"model", {{"type", "WordLevel"}, {"vocab", {{"<unk>", 0}, {"\u2581a", 1}, {"b", 2}}}, {"unk_token", "<unk>"}}},
+      {"decoder", {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}}}};
+  const Problem problem;
+  Generation generation;
+  generation.rollouts.resize(2);
+  generation.rollouts[0].token_ids = {1, 2};
+  generation.rollouts[1].token_ids = {2, 1};
+  const std::vector<CompletionGroup> groups =
+      groups_of({{.problem = &problem, .prompt = {1}}}, {std::move(generation)}, *Tokenizer::read(folder.path()));
+  EXPECT_EQ(groups.front().rollouts[0].text, " ab");
+  EXPECT_EQ(groups.front().rollouts[1].text, "b a");
+}
 
 TEST_F(EvaluationTest, IsTheMeanOfTheRunsOwnRewards) {
   const auto match = evaluated("exact_match");
