@@ -7,12 +7,16 @@
 // compared: a row's rate divided by memcpy's is its share of the machine's rate. Interleaving alternates the rows;
 // compare medians. The CPU column is the time of all threads; if other programs run, it is more reliable than
 // wall-clock time.
+//
+// The rows `merge` add a product of rank 16 to every matrix, in turns with a plain pack of the same matrices. Their
+// column over_plain is the CPU time of one over that of the other.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <random>
 #include <vector>
 
@@ -157,6 +161,51 @@ void transpose(benchmark::State& state) {
   report(state, kBytes, kBytes);
 }
 
+double cpu_seconds() {  // of all threads
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Matrices of BF16 with `columns` columns. All have the same factors, F32 as PEFT keeps them.
+void merge(benchmark::State& state, std::int64_t rows, std::int64_t columns) {
+  Fixture& f = fixture();
+  constexpr std::uint32_t kRank = 16;
+  const auto elements = static_cast<std::size_t>(rows * columns);
+  const std::vector<Segment> plain =
+      bascule::bench::segment_runs(DType::kBF16, DType::kBF16, kSlotBytes / 2 / elements, elements);
+  std::vector<Segment> merged = plain;
+  for (Segment& segment : merged) segment.arithmetic = 0;
+  std::vector<float> factors(static_cast<std::size_t>(rows + columns) * kRank);
+  std::mt19937_64 random(1);
+  for (float& value : factors) value = std::normal_distribution<float>()(random);
+  std::vector<const std::byte*> tensors = addresses<const std::byte>(plain, f.source.data);
+  const auto left = static_cast<std::uint32_t>(tensors.size());
+  tensors.push_back(reinterpret_cast<const std::byte*>(factors.data()));
+  tensors.push_back(reinterpret_cast<const std::byte*>(factors.data() + rows * kRank));
+  const bascule::kernels::Arithmetic product = {
+      .scale = 2,
+      .rank = kRank,
+      .columns = static_cast<std::uint64_t>(columns),
+      .left = {.tensor = left, .row_stride = kRank, .column_stride = 1},
+      .right = {.tensor = left + 1, .row_stride = columns, .column_stride = 1}};
+  const std::span<std::byte> slot(f.slot.data, 2 * elements * plain.size());
+  double plain_seconds = 0, merged_seconds = 0;
+  for (auto _ : state) {
+    const double begin = cpu_seconds();
+    benchmark::DoNotOptimize(bascule::kernels::pack(plain, tensors, slot, true, f.pool));
+    const double middle = cpu_seconds();
+    benchmark::DoNotOptimize(
+        bascule::kernels::pack(merged, tensors, slot, true, f.pool, nullptr, std::span(&product, 1)));
+    const double end = cpu_seconds();
+    plain_seconds += middle - begin;
+    merged_seconds += end - middle;
+    state.SetIterationTime(end - middle);
+  }
+  state.counters["over_plain"] = merged_seconds / plain_seconds;
+  report(state, merged);
+}
+
 void digest(benchmark::State& state) {
   Fixture& f = fixture();
   for (auto _ : state) benchmark::DoNotOptimize(bascule::kernels::digest({f.slot.data, kSlotBytes}, f.pool));
@@ -180,6 +229,12 @@ ROW(unpack, bf16_338_no_digest, DType::kBF16, DType::kBF16, 338, false);
 ROW(unpack, bf16_to_f32_338, DType::kBF16, DType::kF32, 338, true);
 ROW(unpack, f32_to_bf16_338, DType::kF32, DType::kBF16, 338, true);
 ROW(unpack, bf16_1KiB_tensors, DType::kBF16, DType::kBF16, kSlotBytes / 1024, true);
+#define MERGE(rows, columns) \
+  BENCHMARK_CAPTURE(merge, rows##x##columns, rows, columns)->UseManualTime()->Unit(benchmark::kMillisecond)
+MERGE(1024, 1024);
+MERGE(1024, 3072);
+MERGE(4096, 4096);
+MERGE(4096, 12288);
 BENCHMARK(unpack_columns)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -120,41 +120,73 @@ MakePanel make_panel_of(DType right) {
   }
 }
 
-// A load of the panel serves all rows, and the additions of one accumulator are far enough apart to overlap.
-template <std::size_t kRows>
-BASCULE_AVX2_INLINE void multiply_add_rows(const float* left, const float* panel, std::size_t rank, std::size_t columns,
-                                           float scale, float* w) {
+template <DType kW>
+BASCULE_AVX2_INLINE __m256i add_product(const std::byte* w, __m256 scale, __m256 sum) {
+  return _mm256_castps_si256(_mm256_fmadd_ps(scale, sum, _mm256_castsi256_ps(load_as_f32<kW>(w))));
+}
+
+// A load of the panel serves all rows, and the additions of one accumulator are far enough apart to overlap: twelve
+// accumulators, two vectors of the panel and one factor are nearly all registers.
+template <DType kW, DType kSlot, std::size_t kRows>
+BASCULE_AVX2 void multiply_add_rows(const ProductRows& product, std::size_t row) {
   constexpr std::size_t kLanes = 8;
-  const __m256 scales = _mm256_set1_ps(scale);
-  for (std::size_t c = 0; c < columns; c += kPanelColumns) {
+  const std::size_t rank = product.rank;
+  const float* const left = product.left + row * rank;
+  const float* panel = product.panel;
+  const __m256 scale = _mm256_set1_ps(product.scale);
+  for (std::size_t c = 0; c < product.columns; c += kPanelColumns) {
     __m256 sums[kRows][2] = {};
     for (std::size_t k = 0; k < rank; ++k, panel += kPanelColumns) {
       const __m256 first = _mm256_loadu_ps(panel);
       const __m256 second = _mm256_loadu_ps(panel + kLanes);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
       for (std::size_t r = 0; r < kRows; ++r) {
         const __m256 factor = _mm256_broadcast_ss(left + r * rank + k);
         sums[r][0] = _mm256_fmadd_ps(factor, first, sums[r][0]);
         sums[r][1] = _mm256_fmadd_ps(factor, second, sums[r][1]);
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (std::size_t r = 0; r < kRows; ++r) {
-      for (std::size_t half = 0; half < 2; ++half) {
-        float* const to = w + r * columns + c + half * kLanes;
-        _mm256_storeu_ps(to, _mm256_fmadd_ps(scales, sums[r][half], _mm256_loadu_ps(to)));
+      const std::byte* const w = product.w + (row + r) * product.w_stride + c * size_of(kW);
+      std::byte* const to = product.target + (row + r) * product.target_stride + c * size_of(kSlot);
+      _mm_prefetch(reinterpret_cast<const char*>(w + kRows * product.w_stride), _MM_HINT_T0);  // for the next rows
+      const __m256i low = add_product<kW>(w, scale, sums[r][0]);
+      const __m256i high = add_product<kW>(w + kLanes * size_of(kW), scale, sums[r][1]);
+      if constexpr (kSlot == DType::kF32) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), without_payload(low));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + kLanes * size_of(kSlot)), without_payload(high));
+      } else {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow<kSlot>(low, high));
       }
     }
   }
 }
 
-BASCULE_AVX2 void multiply_add(std::size_t rows, const float* left, const float* panel, std::size_t rank,
-                               std::size_t columns, float scale, float* w) {
-  switch (rows) {
-    case 1: return multiply_add_rows<1>(left, panel, rank, columns, scale, w);
-    case 2: return multiply_add_rows<2>(left, panel, rank, columns, scale, w);
-    case 3: return multiply_add_rows<3>(left, panel, rank, columns, scale, w);
-    default: return multiply_add_rows<kProductRows>(left, panel, rank, columns, scale, w);
+template <DType kW, DType kSlot>
+void multiply_add_of(const ProductRows& product) {
+  std::size_t row = 0;
+  for (; row + 6 <= product.rows; row += 6) multiply_add_rows<kW, kSlot, 6>(product, row);
+  switch (product.rows - row) {
+    case 1: return multiply_add_rows<kW, kSlot, 1>(product, row);
+    case 2: return multiply_add_rows<kW, kSlot, 2>(product, row);
+    case 3: return multiply_add_rows<kW, kSlot, 3>(product, row);
+    case 4: return multiply_add_rows<kW, kSlot, 4>(product, row);
+    case 5: return multiply_add_rows<kW, kSlot, 5>(product, row);
+    default: return;
+  }
+}
+
+void multiply_add(const ProductRows& product) {
+  const bool wide = product.w_dtype == DType::kF32;
+  switch (product.slot_dtype) {
+    case DType::kBF16:
+      return wide ? multiply_add_of<DType::kF32, DType::kBF16>(product)
+                  : multiply_add_of<DType::kBF16, DType::kBF16>(product);
+    case DType::kF16:
+      return wide ? multiply_add_of<DType::kF32, DType::kF16>(product)
+                  : multiply_add_of<DType::kF16, DType::kF16>(product);
+    default: return multiply_add_of<DType::kF32, DType::kF32>(product);
   }
 }
 

@@ -40,6 +40,27 @@ BASCULE_AVX2_INLINE __m256i round_to_bf16(__m256i f32) {
   return _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7fff), nan_lanes(f32));
 }
 
+// F32 for the slot, which has one NaN.
+BASCULE_AVX2_INLINE __m256i without_payload(__m256i f32) {
+  return _mm256_blendv_epi8(f32, _mm256_set1_epi32(0x7fffffff), nan_lanes(f32));
+}
+
+// Sixteen elements of BF16 or F16 from F32.
+template <DType kTo>
+BASCULE_AVX2_INLINE __m256i narrow(__m256i low, __m256i high) {
+  if constexpr (kTo == DType::kBF16) {
+    // Packing works within halves of 128 bits; the permutation puts the quarters back in order.
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_to_bf16(low), round_to_bf16(high)), 0xd8);
+  } else {
+    static_assert(kTo == DType::kF16);
+    constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const __m256i halves = _mm256_set_m128i(_mm256_cvtps_ph(_mm256_castsi256_ps(high), kNearestEven),
+                                            _mm256_cvtps_ph(_mm256_castsi256_ps(low), kNearestEven));
+    const __m256i nan = _mm256_permute4x64_epi64(_mm256_packs_epi32(nan_lanes(low), nan_lanes(high)), 0xd8);
+    return _mm256_blendv_epi8(halves, _mm256_set1_epi16(0x7fff), nan);
+  }
+}
+
 // Makes 32 bytes of slot from the elements at `source`.
 template <DType kFrom, DType kTo>
 struct Load {
@@ -50,22 +71,9 @@ struct Load {
     if constexpr (kFrom == kTo) {
       return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
     } else if constexpr (kTo == DType::kF32) {
-      const __m256i f32 = load_as_f32<kFrom>(source);
-      return _mm256_blendv_epi8(f32, _mm256_set1_epi32(0x7fffffff), nan_lanes(f32));
+      return without_payload(load_as_f32<kFrom>(source));
     } else {
-      const __m256i low = load_as_f32<kFrom>(source);
-      const __m256i high = load_as_f32<kFrom>(source + kSourceBytes / 2);
-      if constexpr (kTo == DType::kBF16) {
-        // Packing works within halves of 128 bits; the permutation puts the quarters back in order.
-        return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_to_bf16(low), round_to_bf16(high)), 0xd8);
-      } else {
-        static_assert(kTo == DType::kF16);
-        constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        const __m256i halves = _mm256_set_m128i(_mm256_cvtps_ph(_mm256_castsi256_ps(high), kNearestEven),
-                                                _mm256_cvtps_ph(_mm256_castsi256_ps(low), kNearestEven));
-        const __m256i nan = _mm256_permute4x64_epi64(_mm256_packs_epi32(nan_lanes(low), nan_lanes(high)), 0xd8);
-        return _mm256_blendv_epi8(halves, _mm256_set1_epi16(0x7fff), nan);
-      }
+      return narrow<kTo>(load_as_f32<kFrom>(source), load_as_f32<kFrom>(source + kSourceBytes / 2));
     }
   }
 };

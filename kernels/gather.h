@@ -18,9 +18,16 @@ inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_o
 void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
             const Processor& processor);
 
-// The same for a segment with arithmetic (gather_arithmetic.cpp); the factors are among `tensors`. Uses 48 KiB of
-// stack.
+// The same for a segment with arithmetic (gather_arithmetic.cpp); the factors are among `tensors`. Uses 144 KiB
+// of stack.
 void gather(const Segment& segment, const Arithmetic& arithmetic, std::span<const std::byte* const> tensors,
             std::uint64_t begin, std::uint64_t end, std::byte* target, const Processor& processor);
+
+// Makes bytes [begin, end) of the slot, whole tiles within a segment to which a product is added, past the caches. So
+// many tiles together are cheaper than each alone, because matrices are made column by column. The segment's rows must
+// be whole lines of the slot, and the processor have a TileWriter. `sums`, unless null, has room for all tiles.
+void stream_product(const Segment& segment, const Arithmetic& arithmetic, std::span<const std::byte* const> tensors,
+                    std::uint64_t begin, std::uint64_t end, std::byte* slot, TileSums* sums,
+                    const Processor& processor);
 
 }  // namespace bascule::inline v0::kernels

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cfenv>
-#include <cmath>
 #include <cstring>
 
 #include <bascule/kernels/element_writer.h>
@@ -12,8 +10,12 @@
 namespace bascule::inline v0::kernels {
 namespace {
 
-constexpr std::size_t kMostColumns = 512;                                // of w, at a time
-constexpr std::size_t kPanelElements = kMaxProductRank * kPanelColumns;  // of `right`, at a time: 32 KiB
+// What is merged at a time: rows of w so long that they are read like runs, with a panel that stays in the second
+// cache.
+constexpr std::size_t kMostRows = 12;
+constexpr std::size_t kMostColumns = 1024;
+constexpr std::size_t kPanelElements = 16384;  // 64 KiB
+static_assert(kPanelElements >= kMaxProductRank * kPanelColumns);
 
 // The calling thread may round in another direction, or flush denormals (torch.set_flush_denormal).
 class DefaultRounding {
@@ -37,15 +39,52 @@ Segment widened_to_f32(Segment segment) {
 
 // A matrix as a segment, to be read as F32.
 Segment matrix(const Factor& factor, std::uint64_t rows, std::uint64_t columns) {
-  return {.tensor = factor.tensor,
-          .tensor_dtype = factor.dtype,
-          .slot_dtype = DType::kF32,
-          .rank = 2,
-          .elements = rows * columns,
-          .shape = {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)},
-          .tensor_strides = {factor.row_stride, factor.column_stride},
-          .slot_strides = {static_cast<std::int64_t>(columns), 1}};
+  const auto width = static_cast<std::int64_t>(columns);
+  Segment made = {.tensor = factor.tensor,
+                  .tensor_dtype = factor.dtype,
+                  .slot_dtype = DType::kF32,
+                  .rank = 2,
+                  .elements = rows * columns,
+                  .shape = {static_cast<std::int64_t>(rows), width},
+                  .tensor_strides = {factor.row_stride, factor.column_stride},
+                  .slot_strides = {width, 1}};
+  if (factor.row_stride != width || factor.column_stride != 1) return made;
+  made.rank = 1;  // a run, which needs no indices
+  made.shape = {static_cast<std::int64_t>(made.elements)};
+  made.tensor_strides = made.slot_strides = {1};
+  return made;
 }
+
+// Takes the bytes of a segment in any order.
+class Output {
+ public:
+  // Byte `first` of the segment goes to `target`.
+  Output(std::byte* target, std::uint64_t first) : target_(target), first_(first) {}
+  // Whole lines go past the caches to the slot, whose address is `slot`. Their tiles are added to `sums`, unless it is
+  // null.
+  Output(std::byte* slot, std::uint64_t slot_offset, std::uint64_t first_tile, TileSums* sums, TileWriter stream)
+      : target_(slot), slot_offset_(slot_offset), first_tile_(first_tile), sums_(sums), stream_(stream) {}
+
+  void put(std::uint64_t at, const std::byte* from, std::size_t bytes) const {
+    if (stream_ == nullptr) {
+      std::memcpy(target_ + (at - first_), from, bytes);
+      return;
+    }
+    for (at += slot_offset_; bytes > 0;) {
+      const std::uint64_t tile = at / kTileBytes, begin = at % kTileBytes;
+      const std::size_t some = std::min(bytes, kTileBytes - begin);
+      stream_(from, target_ + tile * kTileBytes, begin, begin + some,
+              sums_ != nullptr ? sums_ + (tile - first_tile_) : nullptr);
+      at += some, from += some, bytes -= some;
+    }
+  }
+
+ private:
+  std::byte* target_;
+  std::uint64_t first_ = 0, slot_offset_ = 0, first_tile_ = 0;
+  TileSums* sums_ = nullptr;
+  TileWriter stream_ = nullptr;
+};
 
 class ArithmeticWriter {
  public:
@@ -56,7 +95,9 @@ class ArithmeticWriter {
         processor_(processor),
         widened_(widened_to_f32(segment)),
         w_(widened_, tensors[segment.tensor], processor),
-        round_(processor.run_cast(DType::kF32, segment.slot_dtype)),
+        run_(tensors[segment.tensor] + segment.tensor_offset),
+        reads_in_place_(segment.is_run() &&
+                        (segment.tensor_dtype == DType::kF32 || segment.tensor_dtype == segment.slot_dtype)),
         slot_bytes_(size_of(segment.slot_dtype)) {
     if (arithmetic.rank == 0) return;
     left_matrix_ = matrix(arithmetic.left, segment.elements / arithmetic.columns, arithmetic.rank);
@@ -66,41 +107,49 @@ class ArithmeticWriter {
   }
 
   // Elements [first, last) in C order.
-  void write(std::uint64_t first, std::uint64_t last, std::byte* target) const {
-    if (arithmetic_.rank == 0) return write_scaled(first, last, target);
+  void write(std::uint64_t first, std::uint64_t last, const Output& output) const {
+    if (arithmetic_.rank == 0) return write_scaled(first, last, output);
     const std::uint64_t columns = arithmetic_.columns;
     // Columns [begin, end) of every row that has them: the columns before, within and after the range's first and last
     // rows are three rectangles at most.
     const std::uint64_t first_row = first / columns, last_row = (last - 1) / columns;
     if (first_row == last_row)
-      return write_rectangle(first_row, last_row + 1, first % columns, last - first_row * columns, first, target);
+      return write_rectangle(first_row, last_row + 1, first % columns, last - first_row * columns, output);
     std::uint64_t whole = first_row, whole_end = last_row + 1;
-    if (first % columns != 0) write_rectangle(first_row, ++whole, first % columns, columns, first, target);
-    if (last % columns != 0) write_rectangle(--whole_end, last_row + 1, 0, last % columns, first, target);
-    if (whole < whole_end) write_rectangle(whole, whole_end, 0, columns, first, target);
+    if (first % columns != 0) write_rectangle(first_row, ++whole, first % columns, columns, output);
+    if (last % columns != 0) write_rectangle(--whole_end, last_row + 1, 0, last % columns, output);
+    if (whole < whole_end) write_rectangle(whole, whole_end, 0, columns, output);
   }
 
  private:
-  void write_scaled(std::uint64_t first, std::uint64_t last, std::byte* target) const {
+  void write_scaled(std::uint64_t first, std::uint64_t last, const Output& output) const {
+    const RunCast round = processor_.run_cast(DType::kF32, segment_.slot_dtype);  // null: the slot is F32
     std::array<float, 1024> some;
-    for (std::uint64_t count = 0; first < last; first += count, target += count * slot_bytes_) {
+    auto* const bytes = reinterpret_cast<std::byte*>(some.data());
+    for (std::uint64_t count = 0; first < last; first += count) {
       count = std::min<std::uint64_t>(some.size(), last - first);
-      w_.write(first, first + count, reinterpret_cast<std::byte*>(some.data()));
+      w_.write(first, first + count, bytes);
       for (std::uint64_t i = 0; i < count; ++i) some[i] *= arithmetic_.scale;
-      round(some.data(), count, target);
+      std::array<std::byte, sizeof(some)> rounded;
+      if (round != nullptr) {
+        round(bytes, rounded.data(), count);
+      } else {
+        plain_round(some.data(), count, DType::kF32, rounded.data());
+      }
+      output.put(first * slot_bytes_, rounded.data(), count * slot_bytes_);
     }
   }
 
-  // Columns [begin, end) of rows [row, last_row); `target` is where element `origin` goes.
+  // Columns [begin, end) of rows [row, last_row).
   void write_rectangle(std::uint64_t row, std::uint64_t last_row, std::uint64_t begin, std::uint64_t end,
-                       std::uint64_t origin, std::byte* target) const {
-    const std::size_t rank = arithmetic_.rank;
-    const std::size_t most = std::min(kMostColumns, kPanelElements / rank / kPanelColumns * kPanelColumns);
+                       const Output& output) const {
+    const std::size_t most =
+        std::clamp(kPanelElements / arithmetic_.rank / kPanelColumns * kPanelColumns, kPanelColumns, kMostColumns);
     alignas(64) std::array<float, kPanelElements> panel;
     for (std::uint64_t column = begin; column < end; column += most) {
       const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(most, end - column));
       make_panel(column, wanted, panel.data());
-      write_columns(panel.data(), row, last_row, column, wanted, origin, target);
+      write_columns(panel.data(), row, last_row, column, wanted, output);
     }
   }
 
@@ -128,31 +177,41 @@ class ArithmeticWriter {
 
   // `wanted` columns, starting with `column`, of each row.
   void write_columns(const float* panel, std::uint64_t row, std::uint64_t last_row, std::uint64_t column,
-                     std::size_t wanted, std::uint64_t origin, std::byte* target) const {
-    const std::size_t rank = arithmetic_.rank;
-    const std::size_t padded = (wanted + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+                     std::size_t wanted, const Output& output) const {
+    constexpr std::size_t kRowElements = kMostColumns + 32;  // not 4 KiB, at which addresses look alike to a processor
+    const std::size_t rank = arithmetic_.rank, w_bytes = size_of(segment_.tensor_dtype);
     const ElementWriter rows_of_left(left_matrix_, left_, processor_);
-    alignas(64) std::array<float, kProductRows * kMostColumns> w;
-    std::array<float, kProductRows * kMaxProductRank> left;
-    for (; row < last_row; row += kProductRows) {
-      const auto rows = static_cast<std::size_t>(std::min<std::uint64_t>(kProductRows, last_row - row));
-      rows_of_left.write(row * rank, (row + rows) * rank, reinterpret_cast<std::byte*>(left.data()));
-      for (std::size_t r = 0; r < rows; ++r) {
-        const std::uint64_t element = (row + r) * arithmetic_.columns + column;
-        w_.write(element, element + wanted, reinterpret_cast<std::byte*>(&w[r * padded]));
-      }
-      processor_.multiply_add(rows, left.data(), panel, rank, padded, arithmetic_.scale, w.data());
-      for (std::size_t r = 0; r < rows; ++r)
-        round(&w[r * padded], wanted, target + ((row + r) * arithmetic_.columns + column - origin) * slot_bytes_);
+    alignas(64) std::array<float, kMostRows * kRowElements> some;  // of w, if it is not read in place; then of the slot
+    auto* const made = reinterpret_cast<std::byte*>(some.data());
+    std::array<float, kMostRows * kMaxProductRank> left;
+    ProductRows product = {.columns = (wanted + kPanelColumns - 1) / kPanelColumns * kPanelColumns,
+                           .rank = rank,
+                           .scale = arithmetic_.scale,
+                           .left = left.data(),
+                           .panel = panel,
+                           .slot_dtype = segment_.slot_dtype,
+                           .w = made,
+                           .target = made,
+                           .w_stride = kRowElements * sizeof(float),
+                           .target_stride = kRowElements * sizeof(float)};
+    const bool in_place = reads_in_place_ && product.columns == wanted;
+    if (in_place) {
+      product.w_dtype = segment_.tensor_dtype;
+      product.w_stride = arithmetic_.columns * w_bytes;
     }
-  }
-
-  // Rounds to the slot's type; a cast of F32 to itself would keep a NaN's sign and payload.
-  void round(const float* values, std::size_t count, std::byte* target) const {
-    if (round_ != nullptr) return round_(reinterpret_cast<const std::byte*>(values), target, count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t bits = std::isnan(values[i]) ? 0x7fffffffU : std::bit_cast<std::uint32_t>(values[i]);
-      std::memcpy(target + i * sizeof(bits), &bits, sizeof(bits));
+    for (; row < last_row; row += product.rows) {
+      product.rows = std::min<std::uint64_t>(kMostRows, last_row - row);
+      rows_of_left.write(row * rank, (row + product.rows) * rank, reinterpret_cast<std::byte*>(left.data()));
+      const std::uint64_t element = row * arithmetic_.columns + column;
+      if (in_place) product.w = run_ + element * w_bytes;
+      for (std::size_t r = 0; r < product.rows && !in_place; ++r) {
+        const std::uint64_t from = element + r * arithmetic_.columns;
+        w_.write(from, from + wanted, made + r * product.w_stride);
+      }
+      processor_.multiply_add(product);
+      for (std::size_t r = 0; r < product.rows; ++r)
+        output.put((element + r * arithmetic_.columns) * slot_bytes_, made + r * product.target_stride,
+                   wanted * slot_bytes_);
     }
   }
 
@@ -161,7 +220,8 @@ class ArithmeticWriter {
   const Processor& processor_;
   const Segment widened_;
   const ElementWriter w_;
-  const RunCast round_;  // null: the slot is F32
+  const std::byte* const run_;
+  const bool reads_in_place_;  // w, by multiply_add()
   const std::size_t slot_bytes_;
   Segment left_matrix_, right_matrix_;
   const std::byte *left_ = nullptr, *right_ = nullptr;
@@ -173,8 +233,21 @@ void gather(const Segment& segment, const Arithmetic& arithmetic, std::span<cons
             std::uint64_t begin, std::uint64_t end, std::byte* target, const Processor& processor) {
   const DefaultRounding rounding;
   const ArithmeticWriter writer(segment, arithmetic, tensors, processor);
-  write_bytes(size_of(segment.slot_dtype), begin, end, target,
-              [&](std::uint64_t first, std::uint64_t last, std::byte* to) { writer.write(first, last, to); });
+  const std::size_t bytes = size_of(segment.slot_dtype);
+  write_bytes(bytes, begin, end, target, [&](std::uint64_t first, std::uint64_t last, std::byte* to) {
+    writer.write(first, last, Output(to, first * bytes));
+  });
+}
+
+void stream_product(const Segment& segment, const Arithmetic& arithmetic, std::span<const std::byte* const> tensors,
+                    std::uint64_t begin, std::uint64_t end, std::byte* slot, TileSums* sums,
+                    const Processor& processor) {
+  const DefaultRounding rounding;
+  const std::size_t bytes = size_of(segment.slot_dtype);
+  const Output output(slot, segment.slot_offset, begin / kTileBytes, sums,
+                      processor.tile_writer(DType::kU8, DType::kU8));
+  ArithmeticWriter(segment, arithmetic, tensors, processor)
+      .write((begin - segment.slot_offset) / bytes, (end - segment.slot_offset) / bytes, output);
 }
 
 }  // namespace bascule::inline v0::kernels

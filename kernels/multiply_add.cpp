@@ -1,7 +1,9 @@
 #include <bascule/kernels/multiply_add.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include <bascule/kernels/cast_run.h>
@@ -34,14 +36,34 @@ MakePanel plain_make_panel(DType right) {
   }
 }
 
-void plain_multiply_add(std::size_t rows, const float* left, const float* panel, std::size_t rank, std::size_t columns,
-                        float scale, float* w) {
-  for (std::size_t c = 0; c < columns; ++c) {
-    const float* const block = panel + c / kPanelColumns * kPanelColumns * rank + c % kPanelColumns;
-    std::array<float, kProductRows> sums{};
-    for (std::size_t k = 0; k < rank; ++k)
-      for (std::size_t r = 0; r < rows; ++r) sums[r] = std::fma(left[r * rank + k], block[k * kPanelColumns], sums[r]);
-    for (std::size_t r = 0; r < rows; ++r) w[r * columns + c] = std::fma(scale, sums[r], w[r * columns + c]);
+void plain_round(const float* values, std::size_t count, DType slot, std::byte* target) {
+  if (slot != DType::kF32)
+    return plain_run_cast(DType::kF32, slot)(reinterpret_cast<const std::byte*>(values), target, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = std::isnan(values[i]) ? 0x7fffffffU : std::bit_cast<std::uint32_t>(values[i]);
+    std::memcpy(target + i * sizeof(bits), &bits, sizeof(bits));
+  }
+}
+
+void plain_multiply_add(const ProductRows& product) {
+  for (std::size_t r = 0; r < product.rows; ++r) {
+    const float* const left = product.left + r * product.rank;
+    for (std::size_t c = 0; c < product.columns; c += kPanelColumns) {
+      const float* const panel = product.panel + c * product.rank;
+      std::array<float, kPanelColumns> sums{}, values{};
+      for (std::size_t k = 0; k < product.rank; ++k)
+        for (std::size_t i = 0; i < kPanelColumns; ++i)
+          sums[i] = std::fma(left[k], panel[k * kPanelColumns + i], sums[i]);
+      const std::byte* const w = product.w + r * product.w_stride + c * size_of(product.w_dtype);
+      if (product.w_dtype == DType::kF32) {
+        std::memcpy(values.data(), w, sizeof(values));
+      } else {
+        plain_run_cast(product.w_dtype, DType::kF32)(w, reinterpret_cast<std::byte*>(values.data()), kPanelColumns);
+      }
+      for (std::size_t i = 0; i < kPanelColumns; ++i) values[i] = std::fma(product.scale, sums[i], values[i]);
+      plain_round(values.data(), kPanelColumns, product.slot_dtype,
+                  product.target + r * product.target_stride + c * size_of(product.slot_dtype));
+    }
   }
 }
 

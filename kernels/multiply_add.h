@@ -1,4 +1,5 @@
-// The inner loops of arithmetic with a product: w[i][j] += scale * sum over k of left[i][k] * right[k][j], in F32.
+// The inner loops of arithmetic with a product: target[i][j] = w[i][j] + scale * sum over k of left[i][k] *
+// right[k][j], computed in F32 and rounded once.
 //
 // `right` is first copied to a panel, in the order in which multiply_add() reads it. (Its rows often lie a multiple of
 // 4 KiB apart, and would push each other out of the first cache.)
@@ -12,7 +13,6 @@
 
 namespace bascule::inline v0::kernels {
 
-inline constexpr std::size_t kProductRows = 4;    // rows of w and left per call, at most
 inline constexpr std::size_t kPanelColumns = 16;  // columns of one block of a panel
 
 // Makes a panel of `columns` columns, a multiple of kPanelColumns, from `rank` runs that begin `stride` bytes apart.
@@ -20,12 +20,26 @@ using MakePanel = void (*)(const std::byte* right, std::size_t stride, std::size
                            float* panel);
 MakePanel plain_make_panel(DType right);  // for a type that widens to F32
 
-// `left` has `rows` rows of `rank` elements, and `w` as many rows of `columns` elements, both without gaps. Each
-// element's sum starts at zero and grows in the order of k; each step is one fused multiply-add, and so is the addition
-// to w.
-using MultiplyAdd = void (*)(std::size_t rows, const float* left, const float* panel, std::size_t rank,
-                             std::size_t columns, float scale, float* w);
-void plain_multiply_add(std::size_t rows, const float* left, const float* panel, std::size_t rank, std::size_t columns,
-                        float scale, float* w);
+// Rows of a matrix, to which a product is added. `left` has `rank` elements per row, without gaps; the rows of w and of
+// the target are `w_stride` and `target_stride` bytes apart, at any alignment. The target may be where w is, with the
+// same stride. The rows of w that follow are prefetched.
+struct ProductRows {
+  std::size_t rows = 0, columns = 0, rank = 0;  // columns: a multiple of kPanelColumns
+  float scale = 1;
+  const float *left = nullptr, *panel = nullptr;
+  DType w_dtype = DType::kF32;  // F32, or the slot's type
+  DType slot_dtype = DType::kF32;
+  const std::byte* w = nullptr;
+  std::byte* target = nullptr;
+  std::size_t w_stride = 0, target_stride = 0;
+};
+
+// Each element's sum starts at zero and grows in the order of k; each step is one fused multiply-add, and so is the
+// addition to w. A NaN becomes the slot type's NaN with all bits but the sign set.
+using MultiplyAdd = void (*)(const ProductRows& product);
+void plain_multiply_add(const ProductRows& product);
+
+// Rounds F32 to another type that widens to it. To F32, it only replaces NaNs.
+void plain_round(const float* values, std::size_t count, DType slot, std::byte* target);
 
 }  // namespace bascule::inline v0::kernels

@@ -32,6 +32,8 @@ class TilePacker {
     first_ = std::partition_point(segments_.begin(), segments_.end(),
                                   [&](const Segment& segment) { return slot_end_of(segment) <= piece.begin; });
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
+      begin = stream_products(begin, piece.end);
+      if (begin >= piece.end) break;
       const auto tile = slot_.subspan(begin, std::min(kTileBytes, piece.end - begin));
       const TileSums sums = make_tile(tile, begin);
       if (want_digest_) total_.add(sums, begin / kTileBytes, tile.size());
@@ -73,6 +75,25 @@ class TilePacker {
     return segment.tensor_dtype == segment.slot_dtype
                ? stream_copy_
                : processor_.tile_writer(segment.tensor_dtype, segment.slot_dtype);
+  }
+
+  // Makes the tiles that lie within a product, if the next ones do. Returns their end, or `begin`.
+  std::uint64_t stream_products(std::uint64_t begin, std::uint64_t end) {
+    while (first_ != segments_.end() && slot_end_of(*first_) <= begin) ++first_;
+    if (first_ == segments_.end() || first_->arithmetic == kNoArithmetic || stream_copy_ == nullptr) return begin;
+    const Segment& segment = *first_;
+    const Arithmetic& product = arithmetic_[segment.arithmetic];
+    if (product.rank == 0 || segment.slot_offset > begin || segment.slot_offset % kLineBytes != 0 ||
+        product.columns * size_of(segment.slot_dtype) % kLineBytes != 0)
+      return begin;
+    std::array<TileSums, kMostTiles> sums{};
+    const std::uint64_t tiles =
+        std::min<std::uint64_t>((std::min(end, slot_end_of(segment)) - begin) / kTileBytes, sums.size());
+    if (tiles == 0) return begin;
+    stream_product(segment, product, tensors_, begin, begin + tiles * kTileBytes, slot_.data(),
+                   want_digest_ ? sums.data() : nullptr, processor_);
+    for (std::uint64_t i = 0; want_digest_ && i < tiles; ++i) total_.add(sums[i], begin / kTileBytes + i);
+    return begin + tiles * kTileBytes;
   }
 
   // Whether the whole tile can be written run by run, each in whole lines. The layout aligns most tensors to lines.

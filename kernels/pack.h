@@ -27,7 +27,7 @@ bool can_compute(const Segment& segment, std::span<const Arithmetic> arithmetic,
 // overlap, and be dense in the slot: slot_strides follow C order over `shape`. `tensors[i]` is the address of tensor i,
 // of any alignment. With `want_digest`, returns the slot's digest, made in the same pass. `bytes_done`, if given, must
 // be zero at first; pack raises it (release) with the slot's complete prefix, which readers may copy meanwhile.
-// `arithmetic` is what Segment::arithmetic refers to (can_compute()). Blocks; uses all threads of `pool` and 128 KiB of
+// `arithmetic` is what Segment::arithmetic refers to (can_compute()). Blocks; uses all threads of `pool` and 224 KiB of
 // each one's stack; allocates nothing.
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,

@@ -15,7 +15,10 @@ const Processor& plain_processor() {
 }
 
 const Processor& best_processor() {
-  static const Processor& best = avx2_processor() != nullptr ? *avx2_processor() : plain_processor();
+  static const Processor& best = []() -> const Processor& {
+    if (avx512_processor() != nullptr) return *avx512_processor();
+    return avx2_processor() != nullptr ? *avx2_processor() : plain_processor();
+  }();
   return best;
 }
 

@@ -28,7 +28,8 @@ struct Processor {
 };
 
 const Processor& plain_processor();
-const Processor* avx2_processor();  // null if this machine lacks AVX2, F16C or FMA
+const Processor* avx2_processor();    // null if this machine lacks AVX2, F16C or FMA
+const Processor* avx512_processor();  // null if it also lacks AVX-512 with BF16
 
 const Processor& best_processor();
 

@@ -16,9 +16,10 @@
 
 namespace bascule::inline v0::kernels {
 
+inline constexpr std::size_t kMostTiles = 16;  // of one piece
+
 // How many bytes one thread takes at a time: whole tiles, few enough that all threads end together.
 inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
-  constexpr std::size_t kMostTiles = 16;
   constexpr std::size_t kPiecesPerThread = 4;
   const std::size_t tiles = bytes / kTileBytes / (kPiecesPerThread * static_cast<std::size_t>(threads));
   return std::clamp(tiles, std::size_t{1}, kMostTiles) * kTileBytes;

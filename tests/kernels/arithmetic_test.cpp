@@ -60,6 +60,43 @@ TEST_P(ArithmeticOn, RanksAreServedUpToTheLargest) {
   }
 }
 
+// A slot that does not fit in the caches: matrices whose rows are whole lines are made many tiles at a time.
+TEST_P(ArithmeticOn, LargeMergesAreThoseOfTheFormula) {
+  std::mt19937_64 random(13);
+  Adapters adapters;
+  adapters.tensors.add_run(DType::kU8, DType::kU8, 64, random);  // then no row begins on a tile
+  adapters.merge({DType::kBF16, DType::kBF16, DType::kF32, DType::kF32}, 400, 1056, 3, 2, false, random);
+  adapters.merge({DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16}, 65, 4096, 2, 1e-3F, false, random);
+  adapters.merge({DType::kBF16, DType::kBF16, DType::kF32, DType::kF32}, 3, 70'016, 1, 2, true, random);
+  adapters.merge({DType::kF32, DType::kF32, DType::kF32, DType::kF32}, 250, 1008, 2, 2, false, random);
+  adapters.merge({DType::kF32, DType::kBF16, DType::kF32, DType::kF32}, 500, 416, 2, 2, false, random);
+  adapters.merge({DType::kF16, DType::kF16, DType::kF32, DType::kF32}, 701, 480, 2, 2, false, random);
+  adapters.merge({DType::kF16, DType::kBF16, DType::kF32, DType::kF32}, 301, 512, 2, 2, false, random);
+  adapters.merge({DType::kBF16, DType::kBF16, DType::kF32, DType::kF32}, 301, 1000, 2, 2, false, random);  // no lines
+  for (std::size_t tensor = 1; tensor < adapters.tensors.storages.size(); tensor += 3) {  // w: NaNs, denormals, ...
+    std::vector<std::byte>& bytes = adapters.tensors.storages[tensor];
+    for (std::size_t i = random() % 5000; i < bytes.size(); i += random() % 5000) bytes[i] = std::byte(random());
+    for (std::size_t i = random() % 5000; i + 4 <= bytes.size(); i += random() % 50000)
+      std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(i), 4, std::byte(random() % 2 == 0 ? 0xff : 0));
+  }
+  ASSERT_GT(adapters.tensors.slot_bytes, kFitsInCachesBytes);
+  ASSERT_NO_FATAL_FAILURE(expect_packed(adapters, 2));
+}
+
+// BF16 that are denormal, or become so, and NaNs, in every lane.
+TEST_P(ArithmeticOn, RareNumbersAreThoseOfTheFormula) {
+  std::mt19937_64 random(14);
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    SCOPED_TRACE(static_cast<int>(dtype));
+    Adapters adapters;
+    adapters.merge({dtype, dtype, DType::kF32, DType::kF32}, 9, 112, 2, 1e-39F, false, random);
+    std::vector<std::byte>& w = adapters.tensors.storages[0];
+    for (std::size_t i = 0; i < w.size(); ++i)
+      w[i] = std::byte(random() & (i % 2 == 1 && random() % 4 != 0 ? 0x80 : 0xff));  // most exponents are 0
+    ASSERT_NO_FATAL_FAILURE(expect_packed(adapters, 1));
+  }
+}
+
 // A thread that flushes denormals or rounds upward packs the same bits.
 TEST_P(ArithmeticOn, TheThreadsRoundingModeDoesNotMatter) {
   std::mt19937_64 random(9);

@@ -32,6 +32,7 @@ struct NamedProcessor {
 inline std::vector<NamedProcessor> processors() {
   std::vector<NamedProcessor> all = {{"plain", &plain_processor()}};
   if (avx2_processor() != nullptr) all.push_back({"avx2", avx2_processor()});
+  if (avx512_processor() != nullptr) all.push_back({"avx512", avx512_processor()});
   return all;
 }
 
