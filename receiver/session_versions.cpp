@@ -16,8 +16,9 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
                        .descriptors = std::move(descriptors),
                        .slots = {prepare.slot},
                        .slot_bytes = prepare.bytes},
-                      [this, connection = leases_.connection()] {
-                        if (connection == leases_.connection()) scheme_channel_.resume();
+                      [this, connection = leases_.connection()](const absl::Status& accepted) {
+                        if (connection != leases_.connection()) return;
+                        accepted.ok() ? scheme_channel_.resume() : fail(accepted);  // and not `failed`, as below
                       });
   }
   drop_incoming();

@@ -7,6 +7,10 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "receiver/attached.h"
 #include "support/status.h"
@@ -24,13 +28,18 @@ struct Order {
   std::mutex mutex;
   std::condition_variable changed;
   bool sealed = false, received = false, prepared = false;
-  absl::Status result;  // of receive()
+  absl::Status result;        // of receive()
+  bool lacks_memory = false;  // accept() throws, once
 };
 
 class Receives final : public ReceiverTransport, public Reception {
  public:
   Receives(Order& order, const SlotMemory& memory) : order_(order), memory_(memory) {}
-  absl::Status accept(ReceivedOffer) override { return absl::OkStatus(); }
+  absl::Status accept(ReceivedOffer) override {
+    const std::lock_guard lock(order_.mutex);
+    if (std::exchange(order_.lacks_memory, false)) throw std::bad_alloc();
+    return absl::OkStatus();
+  }
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
     const std::lock_guard lock(order_.mutex);
     order_.prepared = true;
@@ -63,6 +72,13 @@ class Receives final : public ReceiverTransport, public Reception {
 class ReceptionTest : public testing::Test {
  protected:
   void send_version() {
+    join();
+    prepare(std::nullopt);
+    EXPECT_EQ(sender_.expect<Ready>().version, 1);
+    sender_.say(Deliver{.version = 1, .bytes = "bytes"});
+    seal();
+  }
+  void join() {
     receiver_.emplace(Receiver::connect({.endpoint = "moves://" + folder_.path().string() + "?suspect_after=60s",
                                          .worker = "a",
                                          .trace =
@@ -76,17 +92,22 @@ class ReceptionTest : public testing::Test {
                           .value());
     EXPECT_FALSE(receiver_->commit().changed);  // it begins to look for a sender
     sender_.greeted(false);
+    welcome();
+  }
+  void welcome() {
     Welcome welcome = memory_.welcome();
     welcome.offer = "moves";
     sender_.say(welcome, {memory_.page.descriptor(), lease_.get()});
+  }
+  void prepare(std::optional<std::string> offer) {
     sender_.say(Prepare{.version = 1,
                         .slot = {test::kEpoch, 0},
                         .lease = 1,
                         .bytes = memory_.layout.bytes(),
-                        .offer = std::nullopt,
+                        .offer = std::move(offer),
                         .slots = {0, 1}});
-    EXPECT_EQ(sender_.expect<Ready>().version, 1);
-    sender_.say(Deliver{.version = 1, .bytes = "bytes"});
+  }
+  void seal() {
     memory_.page.seal(0, 1, memory_.layout.bytes(), std::nullopt);
     sender_.say(Sealed{.version = 1, .digest = std::nullopt});
   }
@@ -116,6 +137,27 @@ TEST_F(ReceptionTest, NoPrepareFollowsAReceiveThatFailed) {
   EXPECT_THAT(sender_.expect<Failed>().why, testing::HasSubstr("the bytes were lost"));
   receiver_.reset();
   EXPECT_FALSE(order_.prepared);
+}
+
+// `failed` would abort the version for all workers.
+TEST_F(ReceptionTest, WithoutMemoryToTakeInAnOfferOnlyItsConnectionEnds) {
+  join();
+  prepare(std::nullopt);
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);  // the welcome's offer is taken in
+  sender_.say(Abort{.version = 1});
+  EXPECT_EQ(sender_.expect<Released>().lease, 1u);
+  {
+    const std::lock_guard lock(order_.mutex);
+    order_.lacks_memory = true;
+  }
+  prepare("another slot");
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);
+  sender_.expect<Bye>();  // stands for its end: no `failed` comes before
+  EXPECT_TRUE(sender_.hung_up());
+  sender_.greeted();
+  welcome();
+  prepare("another slot");
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);
 }
 
 }  // namespace
