@@ -95,7 +95,7 @@ class Receiver:
         self._poisoned = False  # as the last flip said; the descriptor is then readable until a version cures it
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
         self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
-        self._endpoint, self._worker = endpoint, worker
+        self._endpoint, self._worker, self._follows = endpoint, worker, rank > 0
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), handle, Log().number)
         self._shown: tuple[Any, dict[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
@@ -202,8 +202,7 @@ class Receiver:
         if version is not None:
             version = whole("version", version, most=_MOST)
         with self._turn:
-            self._check_targets()
-            flip = core.commit(version)
+            flip = core.commit(version) if self._may_flip(core, version) else core.unchanged()
             self._mark(flip)
             return flip
 
@@ -288,8 +287,7 @@ class Receiver:
         """The new version's number, or None if nothing changed or the worker is poisoned."""
         with self._turn:
             core = self._open()
-            self._check_targets()
-            flip = core.take(version)
+            flip = core.take(version) if self._may_flip(core, version) else core.unchanged()
             self._mark(flip)
             self._poisoned = flip.poisoned
             return flip.version if flip.changed and not flip.poisoned else None
@@ -299,10 +297,19 @@ class Receiver:
         if self._targets is not None and (flip.changed or flip.poisoned):
             self._targets.mark()
 
-    def _check_targets(self) -> None:
-        """Call it before a possible flip: the core writes to the addresses that the targets had at registration."""
-        if self._targets is not None and self._pending.poll(0):
-            self._targets.check()
+    def _may_flip(self, core: _core.Receiver, version: int | None) -> bool:
+        """Whether a flip may follow. The core writes to the addresses that the targets had at registration.
+
+        So targets are checked before each flip, and the core is not asked for one that was not checked: a version may
+        become ready at any moment. A follower flips to each newer `version`, and its descriptor does not show it.
+        """
+        if self._targets is None:
+            return True
+        flips = self._follows and version is not None and version > core.unchanged().version
+        if not flips and not self._pending.poll(0):
+            return False
+        self._targets.check()
+        return True
 
     def _close(self, patience: float | None) -> None:
         self.close()
