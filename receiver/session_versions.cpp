@@ -106,7 +106,10 @@ void Session::prepare_incoming() {
   preparation_->over = true;
   preparer_->prepare(leases_.incoming()->publication, back_set(), preparation_,
                      [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
-                       if (preparation_ && preparation_ == preparation.lock()) on_prepared(status);  // else dropped
+                       if (!preparation_ || preparation_ != preparation.lock()) return;  // dropped
+                       // This process is short of memory or descriptors, which should stop no other worker.
+                       if (absl::IsResourceExhausted(status) && status != out_of_memory()) return refuse_sender(status);
+                       on_prepared(status);
                      });
 }
 

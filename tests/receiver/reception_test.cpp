@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -30,6 +31,7 @@ struct Order {
   bool sealed = false, received = false, prepared = false;
   absl::Status result;        // of receive()
   bool lacks_memory = false;  // accept() throws, once
+  absl::Status shortage;      // of prepare()
 };
 
 class Receives final : public ReceiverTransport, public Reception {
@@ -44,6 +46,7 @@ class Receives final : public ReceiverTransport, public Reception {
     const std::lock_guard lock(order_.mutex);
     order_.prepared = true;
     order_.changed.notify_all();
+    if (!order_.shortage.ok()) return order_.shortage;
     if (!order_.received) return failed_precondition("prepare() came before receive() had returned");
     return SlotView{.slot = {publication.slot.epoch, kOwnMemory},
                     .bytes = memory_.mapping.bytes().first(publication.bytes)};
@@ -140,6 +143,23 @@ TEST_F(ReceptionTest, NoPrepareFollowsAReceiveThatFailed) {
 }
 
 // `failed` would abort the version for all workers.
+TEST_F(ReceptionTest, WithoutDescriptorsToPrepareAVersionOnlyItsConnectionEnds) {
+  order_.shortage = errno_status(EMFILE, "open a slot's file");
+  send_version();
+  EXPECT_THAT(sender_.expect<Bye>().why, testing::HasSubstr("open a slot's file: Too many open files"));
+  {
+    const std::lock_guard lock(order_.mutex);
+    order_.shortage = absl::OkStatus();
+  }
+  sender_.greeted();
+  welcome();
+  prepare(std::nullopt);
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);
+  sender_.say(Deliver{.version = 1, .bytes = "bytes"});
+  seal();
+  EXPECT_EQ(sender_.expect<Prepared>().version, 1);
+}
+
 TEST_F(ReceptionTest, WithoutMemoryToTakeInAnOfferOnlyItsConnectionEnds) {
   join();
   prepare(std::nullopt);
