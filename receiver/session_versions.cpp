@@ -104,13 +104,15 @@ void Session::on_sealed(const Sealed& sealed) {
 // A scheme's prepare() follows its receive().
 void Session::prepare_incoming() {
   preparation_->over = true;
-  preparer_->prepare(leases_.incoming()->publication, back_set(), preparation_,
-                     [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
-                       if (!preparation_ || preparation_ != preparation.lock()) return;  // dropped
-                       // This process is short of memory or descriptors, which should stop no other worker.
-                       if (absl::IsResourceExhausted(status) && status != out_of_memory()) return refuse_sender(status);
-                       on_prepared(status);
-                     });
+  preparer_->prepare(
+      leases_.incoming()->publication, back_set(), preparation_,
+      [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
+        if (!preparation_ || preparation_ != preparation.lock()) return;  // dropped
+        // This process is short of memory or descriptors, which should stop no other worker.
+        if (absl::IsResourceExhausted(status) && status != out_of_memory())
+          return refuse_sender(annotate(status, cat("prepare version ", leases_.incoming()->publication.version)));
+        on_prepared(status);
+      });
 }
 
 void Session::on_prepared(const absl::Status& status) {

@@ -146,7 +146,8 @@ TEST_F(ReceptionTest, NoPrepareFollowsAReceiveThatFailed) {
 TEST_F(ReceptionTest, WithoutDescriptorsToPrepareAVersionOnlyItsConnectionEnds) {
   order_.shortage = errno_status(EMFILE, "open a slot's file");
   send_version();
-  EXPECT_THAT(sender_.expect<Bye>().why, testing::HasSubstr("open a slot's file: Too many open files"));
+  EXPECT_THAT(sender_.expect<Bye>().why,
+              testing::HasSubstr("prepare version 1: open a slot's file: Too many open files"));
   {
     const std::lock_guard lock(order_.mutex);
     order_.shortage = absl::OkStatus();
