@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+_logger = logging.getLogger("bascule")
 _LOOK_EVERY = 0.05  # seconds between two looks for signals
 _MOST = 2**63 - 1  # of a version
 
@@ -102,6 +104,11 @@ class Receiver:
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
             self._core.register_model(self._targets.described(), apply or "", partial, self._targets.memory)
+            in_url = "apply=background" in endpoint.partition("?")[2].split("&")
+            if is_module(targets) and (apply == "background" or (apply is None and in_url)):
+                _logger.warning("apply=background: the module given as targets holds only every second version; compute "
+                                "with weights() after each commit(), as torch.func.functional_call() does, and give its "
+                                'tensors as a mapping. Or use apply="commit", or bascule.hf.follow()')
             self._pending = select.poll()
             self._pending.register(self._core.fileno(), select.POLLIN)
         self._core.join()
