@@ -81,12 +81,11 @@ void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, std::sh
   });
 }
 
-void Preparer::accept(ReceivedOffer offer, std::function<void()> done) {
+void Preparer::accept(ReceivedOffer offer, std::function<void(const absl::Status&)> done) {
   const auto received = std::make_shared<ReceivedOffer>(std::move(offer));
   submit([this, received, done = std::move(done)]() mutable {
-    // Without memory the slot stays unknown, and the prepare() of its version reports that.
-    static_cast<void>(caught([&] { context_.accept(std::move(*received)); }));
-    answer(std::move(done));
+    absl::Status accepted = caught([&] { context_.accept(std::move(*received)); });
+    answer([done = std::move(done), accepted = std::move(accepted)] { done(accepted); });
   });
 }
 

@@ -55,7 +55,7 @@ class Preparer {
   };
   void reach(Welcome welcome, std::vector<UniqueFd> descriptors, std::shared_ptr<Attachment> known,
              std::function<void(absl::StatusOr<Reached>)> done);
-  void accept(ReceivedOffer offer, std::function<void()> done);
+  void accept(ReceivedOffer offer, std::function<void(const absl::Status&)> done);
   void keep_only(std::set<SlotId> slots);
   // Whether slots were reached that must be copied before the engine can read them.
   bool copies_behind() const { return reach_ == Reach::kCopied; }

@@ -15,8 +15,9 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
                        .descriptors = std::move(descriptors),
                        .slots = {prepare.slot},
                        .slot_bytes = prepare.bytes},
-                      [this, connection = leases_.connection()] {
-                        if (connection == leases_.connection()) scheme_channel_.resume();
+                      [this, connection = leases_.connection()](const absl::Status& accepted) {
+                        if (connection != leases_.connection()) return;
+                        accepted.ok() ? scheme_channel_.resume() : fail(accepted);  // and not `failed`, as below
                       });
   }
   drop_incoming();
@@ -102,10 +103,15 @@ void Session::on_sealed(const Sealed& sealed) {
 // A scheme's prepare() follows its receive().
 void Session::prepare_incoming() {
   preparation_->over = true;
-  preparer_->prepare(leases_.incoming()->publication, back_set(), preparation_,
-                     [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
-                       if (preparation_ && preparation_ == preparation.lock()) on_prepared(status);  // else dropped
-                     });
+  preparer_->prepare(
+      leases_.incoming()->publication, back_set(), preparation_,
+      [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
+        if (!preparation_ || preparation_ != preparation.lock()) return;  // dropped
+        // This process is short of memory or descriptors, which should stop no other worker.
+        if (absl::IsResourceExhausted(status) && status != out_of_memory())
+          return refuse_sender(annotate(status, cat("prepare version ", leases_.incoming()->publication.version)));
+        on_prepared(status);
+      });
 }
 
 void Session::on_prepared(const absl::Status& status) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import logging
 import threading
@@ -121,13 +122,16 @@ class Calls:
 
     def _wait_for_results(self, stop: Callable[[float], bool]) -> bool:
         """Waits until no result is in use, for at most _LONGEST_USE. Returns False if `stop` did."""
-        began, said = time.monotonic(), False
+        began, said, collected = time.monotonic(), False, False
         while methods := self._used():
             waited, names = time.monotonic() - began, ", ".join(sorted(methods))
             if waited > _LONGEST_USE:
                 self._results.clear()
                 _logger.warning("a result of %s was in use for %.0f s; the model follows again, and a copy that is still "
                                 "being made from it may mix two versions", names, waited)
+            elif waited > 0.2 and not collected:
+                collected = True
+                gc.collect()  # nobody has it any longer, perhaps, but an exception's traceback or another cycle
             elif waited > 1 and not said:
                 said = True
                 _logger.warning("a version waits, because a result of %s is in use: drop it, or copy it within "

@@ -92,6 +92,9 @@ def expected_workers(value: Any) -> tuple[int, list[str]]:
     if not isinstance(value, Iterable):
         raise _wrong("expect_workers", "a number of workers, or their names", value)
     expected = names("expect_workers", value)
+    if not expected:
+        raise BasculeError("expect_workers: expected at least one name, found none; give 0 if no worker need be there",
+                           "INVALID_ARGUMENT")
     if "" in expected:
         raise BasculeError("expect_workers: a name is empty", "INVALID_ARGUMENT")
     return 0, expected

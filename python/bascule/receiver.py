@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+_logger = logging.getLogger("bascule")
 _LOOK_EVERY = 0.05  # seconds between two looks for signals
 _MOST = 2**63 - 1  # of a version
 
@@ -95,13 +97,18 @@ class Receiver:
         self._poisoned = False  # as the last flip said; the descriptor is then readable until a version cures it
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
         self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
-        self._endpoint, self._worker = endpoint, worker
+        self._endpoint, self._worker, self._follows = endpoint, worker, rank > 0
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), handle, Log().number)
         self._shown: tuple[Any, dict[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
             self._core.register_model(self._targets.described(), apply or "", partial, self._targets.memory)
+            in_url = "apply=background" in endpoint.partition("?")[2].split("&")
+            if is_module(targets) and (apply == "background" or (apply is None and in_url)):
+                _logger.warning("apply=background: the module given as targets holds only every second version; compute "
+                                "with weights() after each commit(), as torch.func.functional_call() does, and give its "
+                                'tensors as a mapping. Or use apply="commit", or bascule.hf.follow()')
             self._pending = select.poll()
             self._pending.register(self._core.fileno(), select.POLLIN)
         self._core.join()
@@ -202,8 +209,7 @@ class Receiver:
         if version is not None:
             version = whole("version", version, most=_MOST)
         with self._turn:
-            self._check_targets()
-            flip = core.commit(version)
+            flip = core.commit(version) if self._may_flip(core, version) else core.unchanged()
             self._mark(flip)
             return flip
 
@@ -296,8 +302,7 @@ class Receiver:
         """The new version's number, or None if nothing changed or the worker is poisoned."""
         with self._turn:
             core = self._open()
-            self._check_targets()
-            flip = core.take(version)
+            flip = core.take(version) if self._may_flip(core, version) else core.unchanged()
             self._mark(flip)
             self._poisoned = flip.poisoned
             return flip.version if flip.changed and not flip.poisoned else None
@@ -307,10 +312,19 @@ class Receiver:
         if self._targets is not None and (flip.changed or flip.poisoned):
             self._targets.mark()
 
-    def _check_targets(self) -> None:
-        """Call it before a possible flip: the core writes to the addresses that the targets had at registration."""
-        if self._targets is not None and self._pending.poll(0):
-            self._targets.check()
+    def _may_flip(self, core: _core.Receiver, version: int | None) -> bool:
+        """Whether a flip may follow. The core writes to the addresses that the targets had at registration.
+
+        So targets are checked before each flip, and the core is not asked for one that was not checked: a version may
+        become ready at any moment. A follower flips to each newer `version`, and its descriptor does not show it.
+        """
+        if self._targets is None:
+            return True
+        flips = self._follows and version is not None and version > core.unchanged().version
+        if not flips and not self._pending.poll(0):
+            return False
+        self._targets.check()
+        return True
 
     def _close(self, patience: float | None) -> None:
         self.close()

@@ -122,6 +122,12 @@ class ReceiverHandle {
   }
   // The last flip that changed something, even if the call in which it happened then failed.
   std::optional<Flip> flip() const { return flip_; }
+  // What commit() returns if there is nothing to flip to.
+  Flip unchanged() const {
+    Flip flip = flip_.value_or(Flip{});
+    flip.changed = false;
+    return flip;
+  }
   void finish(nb::handle error) {
     const absl::Status loaded = error.is_none() ? absl::OkStatus() : status_of(error);
     const Call call(*this);
@@ -249,6 +255,7 @@ void bind_receiver(nb::module_& module) {
       .def("commit", &ReceiverHandle::commit, nb::arg("version").none())
       .def("take", &ReceiverHandle::take, nb::arg("version").none())
       .def("flip", &ReceiverHandle::flip)
+      .def("unchanged", &ReceiverHandle::unchanged)
       .def("close", &ReceiverHandle::close)
       .def("finish", &ReceiverHandle::finish, nb::arg("error").none())
       .def("weights", &ReceiverHandle::weights, nb::arg("flip"))

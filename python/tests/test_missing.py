@@ -57,8 +57,7 @@ def test_engines_that_died_between_two_sends_are_named_once_and_no_version_witho
 
 @pytest.mark.parametrize("expected, why", [
     (2, "expected at least 2 workers, found 1"), (numpy.int64(2), "expected at least 2 workers, found 1"),
-    (["a", "b"], "b is missing: expected, but it is not connected"), ("b", "b is missing"), (("a",), ""), (1, ""), (0, ""),
-    ([], "")])
+    (["a", "b"], "b is missing: expected, but it is not connected"), ("b", "b is missing"), (("a",), ""), (1, ""), (0, "")])
 def test_fewer_engines_than_expected_are_not_complete(endpoint, engines, model, expected, why):
     with bascule.Sender(endpoint, expect_workers=expected) as sender:
         sender.register_model(model)
@@ -80,7 +79,7 @@ def test_a_trainer_may_be_alone(endpoint, model):
         assert sender.send().complete
 
 
-@pytest.mark.parametrize("expected", [-1, 2**40, 1.5, None, [1], ["a", ""], b"a".hex, [None]])
+@pytest.mark.parametrize("expected", [-1, 2**40, 1.5, None, [], [1], ["a", ""], b"a".hex, [None]])
 def test_wrong_expectations_are_refused(endpoint, expected):
     with pytest.raises(bascule.BasculeError, match="expect_workers: ") as error:
         bascule.Sender(endpoint, expect_workers=expected)

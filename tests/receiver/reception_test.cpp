@@ -3,10 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "receiver/attached.h"
 #include "support/status.h"
@@ -24,17 +29,24 @@ struct Order {
   std::mutex mutex;
   std::condition_variable changed;
   bool sealed = false, received = false, prepared = false;
-  absl::Status result;  // of receive()
+  absl::Status result;        // of receive()
+  bool lacks_memory = false;  // accept() throws, once
+  absl::Status shortage;      // of prepare()
 };
 
 class Receives final : public ReceiverTransport, public Reception {
  public:
   Receives(Order& order, const SlotMemory& memory) : order_(order), memory_(memory) {}
-  absl::Status accept(ReceivedOffer) override { return absl::OkStatus(); }
+  absl::Status accept(ReceivedOffer) override {
+    const std::lock_guard lock(order_.mutex);
+    if (std::exchange(order_.lacks_memory, false)) throw std::bad_alloc();
+    return absl::OkStatus();
+  }
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
     const std::lock_guard lock(order_.mutex);
     order_.prepared = true;
     order_.changed.notify_all();
+    if (!order_.shortage.ok()) return order_.shortage;
     if (!order_.received) return failed_precondition("prepare() came before receive() had returned");
     return SlotView{.slot = {publication.slot.epoch, kOwnMemory},
                     .bytes = memory_.mapping.bytes().first(publication.bytes)};
@@ -63,6 +75,13 @@ class Receives final : public ReceiverTransport, public Reception {
 class ReceptionTest : public testing::Test {
  protected:
   void send_version() {
+    join();
+    prepare(std::nullopt);
+    EXPECT_EQ(sender_.expect<Ready>().version, 1);
+    sender_.say(Deliver{.version = 1, .bytes = "bytes"});
+    seal();
+  }
+  void join() {
     receiver_.emplace(Receiver::connect({.endpoint = "moves://" + folder_.path().string() + "?suspect_after=60s",
                                          .worker = "a",
                                          .trace =
@@ -76,17 +95,22 @@ class ReceptionTest : public testing::Test {
                           .value());
     EXPECT_FALSE(receiver_->commit().changed);  // it begins to look for a sender
     sender_.greeted(false);
+    welcome();
+  }
+  void welcome() {
     Welcome welcome = memory_.welcome();
     welcome.offer = "moves";
     sender_.say(welcome, {memory_.page.descriptor(), lease_.get()});
+  }
+  void prepare(std::optional<std::string> offer) {
     sender_.say(Prepare{.version = 1,
                         .slot = {test::kEpoch, 0},
                         .lease = 1,
                         .bytes = memory_.layout.bytes(),
-                        .offer = std::nullopt,
+                        .offer = std::move(offer),
                         .slots = {0, 1}});
-    EXPECT_EQ(sender_.expect<Ready>().version, 1);
-    sender_.say(Deliver{.version = 1, .bytes = "bytes"});
+  }
+  void seal() {
     memory_.page.seal(0, 1, memory_.layout.bytes(), std::nullopt);
     sender_.say(Sealed{.version = 1, .digest = std::nullopt});
   }
@@ -116,6 +140,45 @@ TEST_F(ReceptionTest, NoPrepareFollowsAReceiveThatFailed) {
   EXPECT_THAT(sender_.expect<Failed>().why, testing::HasSubstr("the bytes were lost"));
   receiver_.reset();
   EXPECT_FALSE(order_.prepared);
+}
+
+// `failed` would abort the version for all workers.
+TEST_F(ReceptionTest, WithoutDescriptorsToPrepareAVersionOnlyItsConnectionEnds) {
+  order_.shortage = errno_status(EMFILE, "open a slot's file");
+  send_version();
+  EXPECT_THAT(sender_.expect<Bye>().why,
+              testing::HasSubstr("prepare version 1: open a slot's file: Too many open files"));
+  {
+    const std::lock_guard lock(order_.mutex);
+    order_.shortage = absl::OkStatus();
+  }
+  sender_.greeted();
+  welcome();
+  prepare(std::nullopt);
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);
+  sender_.say(Deliver{.version = 1, .bytes = "bytes"});
+  seal();
+  EXPECT_EQ(sender_.expect<Prepared>().version, 1);
+}
+
+TEST_F(ReceptionTest, WithoutMemoryToTakeInAnOfferOnlyItsConnectionEnds) {
+  join();
+  prepare(std::nullopt);
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);  // the welcome's offer is taken in
+  sender_.say(Abort{.version = 1});
+  EXPECT_EQ(sender_.expect<Released>().lease, 1u);
+  {
+    const std::lock_guard lock(order_.mutex);
+    order_.lacks_memory = true;
+  }
+  prepare("another slot");
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);
+  sender_.expect<Bye>();  // stands for its end: no `failed` comes before
+  EXPECT_TRUE(sender_.hung_up());
+  sender_.greeted();
+  welcome();
+  prepare("another slot");
+  EXPECT_EQ(sender_.expect<Ready>().version, 1);
 }
 
 }  // namespace

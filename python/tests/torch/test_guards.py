@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import io
 import itertools
 import multiprocessing
@@ -194,6 +195,30 @@ def test_a_flip_waits_until_a_state_dict_is_freed_and_calls_do_not(endpoint, cap
         assert "a version waits, because a result of state_dict() is in use" in caplog.text
         del state
         assert sender.wait_async(PATIENCE).complete and values(model.parameters()) == {1.0}
+
+
+def test_a_state_dict_in_a_reference_cycle_delays_no_version_for_long(endpoint, caplog):
+    trainer, model = Net(), Net()
+
+    def save_in_vain():
+        state = model.state_dict()
+        try:
+            raise OSError("no space left")
+        except OSError as error:
+            kept = error  # refers to this frame by its traceback
+        return len(state), bool(kept)
+
+    with bascule.Sender(endpoint + "?flip_timeout=60s") as sender, hf.follow(model, endpoint):
+        sender.register_model(trainer)
+        sender.wait_for_workers(1)
+        gc.disable()
+        try:
+            save_in_vain()
+            send_one(sender, trainer, 1.0)
+            assert sender.wait_async(PATIENCE).complete
+        finally:
+            gc.enable()
+        assert "a version waits" not in caplog.text and "was in use" not in caplog.text
 
 
 def test_a_state_dict_that_is_kept_ends_nothing(endpoint, caplog, monkeypatch):

@@ -269,6 +269,15 @@ def test_an_engines_module_is_written(endpoint, net):
                 sender.wait_async()
 
 
+@pytest.mark.parametrize(("options", "apply", "warned"), [
+    ("", "background", True), ("?apply=background", None, True), ("?apply=background", "commit", False), ("", None, False)])
+def test_a_module_of_two_sets_is_warned_about(options, apply, warned, endpoint, net, caplog):
+    for targets in (net, dict(net.named_parameters())):
+        caplog.clear()
+        bascule.Receiver(endpoint + options, worker="w", targets=targets, apply=apply, partial=True).close()
+        assert ("only every second version" in caplog.text) == (warned and targets is net)
+
+
 @pytest.mark.parametrize("apply", ["commit", "background"])
 def test_tensors_of_targets_outlive_module_and_receiver(apply, endpoint, net):
     with bascule.Sender(endpoint) as sender:
