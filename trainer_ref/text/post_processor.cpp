@@ -78,6 +78,12 @@ std::vector<std::int64_t> PostProcessor::apply(std::vector<std::int64_t> token_i
   return all;
 }
 
+std::vector<std::int64_t> PostProcessor::special_ids() const {
+  std::vector<std::int64_t> all;
+  for (const Piece& piece : pieces_) all.insert(all.end(), piece.token_ids.begin(), piece.token_ids.end());
+  return all;
+}
+
 void PostProcessor::describe(std::string& out) const {
   for (const Piece& piece : pieces_) {
     out += "post_processor ";

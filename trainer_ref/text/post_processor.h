@@ -19,6 +19,7 @@ class PostProcessor {
   // Returns a text's tokens, with the special tokens around them if requested.
   std::vector<std::int64_t> apply(std::vector<std::int64_t> token_ids, bool add_special_tokens) const;
 
+  std::vector<std::int64_t> special_ids() const;  // that apply() may add
   void describe(std::string& out) const;
 
  private:

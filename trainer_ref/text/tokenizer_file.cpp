@@ -71,6 +71,11 @@ absl::Status read_parts(const Json& file, TokenizerParts& parts) {
 
 absl::Status read_added_tokens(const Json& list, TokenizerParts& parts) {
   BASCULE_ASSIGN(parts.added, AddedTokens::read(list, parts.vocabulary, parts.normalizer));
+  // An id without a token has no text, and a model may have no embedding for it.
+  for (const std::int64_t id : parts.post_processor.special_ids())
+    if (parts.added.find(id) == nullptr && parts.vocabulary.text_of(id) == nullptr)
+      return invalid_argument("post_processor TemplateProcessing: expected ids of tokens, found ", id,
+                              ", which neither the vocabulary nor added_tokens has");
   return absl::OkStatus();
 }
 

@@ -368,6 +368,11 @@ TEST(Tokenizer, SaysWhatIsMalformed) {
   wrong("added_tokens", 4, "added_tokens is not a list");
   wrong("post_processor", {{"type", "TemplateProcessing"}, {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}},
         "ids of '<s>'");
+  wrong("post_processor",
+        {{"type", "TemplateProcessing"},
+         {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}},
+         {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {900}}}}}}},
+        "expected ids of tokens, found 900");
   expect_error(Tokenizer::read("/no/such/folder").status(), absl::StatusCode::kNotFound, "tokenizer.json");
 }
 
