@@ -27,6 +27,7 @@ Observed observed(const Json& answer) {
   answer.at("attached").get_to(seen.attached);
   answer.at("poisoned").get_to(seen.poisoned);
   answer.at("error").get_to(seen.error);
+  answer.at("warned").get_to(seen.warned);
   answer.at("wrong").get_to(seen.wrong);
   return seen;
 }
@@ -109,6 +110,12 @@ void Worker::wait_until_error(const testing::Matcher<const std::string&>& error)
   std::ostringstream what;
   error.DescribeTo(&what);
   wait_until([&error](const Observed& seen) { return error.Matches(seen.error); }, cat("an error that ", what.str()));
+}
+
+void Worker::wait_until_warned(const testing::Matcher<const std::string&>& line) {
+  std::ostringstream what;
+  line.DescribeTo(&what);
+  wait_until([&line](const Observed& seen) { return line.Matches(seen.warned); }, cat("a warning that ", what.str()));
 }
 
 WorkerThread::WorkerThread(WorkerArguments arguments) : Worker(arguments.name) {

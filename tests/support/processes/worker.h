@@ -31,6 +31,7 @@ struct Observed {
   bool attached = false;
   bool poisoned = false;  // Flip::poisoned of the last commit
   std::string error;
+  std::string warned;        // every warning so far
   std::vector<int> devices;  // those on which its process has a context
   std::string wrong;         // the first broken promise; empty: none
 };
@@ -52,6 +53,7 @@ class Worker {
   Observed wait_until(const std::function<bool(const Observed&)>& done, std::string_view what);
   Observed wait_for_version(Version version);
   void wait_until_error(const testing::Matcher<const std::string&>& error);  // of ReceiverStatus
+  void wait_until_warned(const testing::Matcher<const std::string&>& line);
 
   const std::string& name() const { return name_; }
 

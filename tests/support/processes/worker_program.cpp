@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -44,10 +45,28 @@ class OwnTensors {
   std::vector<TargetTensor> targets_;
 };
 
+// The receiver's warnings, each on a line. Unlike its status, they stay when it has joined again.
+class Warnings {
+ public:
+  void add(std::string_view line) {
+    const std::lock_guard lock(mutex_);
+    text_ += cat(line, "\n");
+  }
+  std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
 class WorkerProgram {
  public:
-  WorkerProgram(Receiver receiver, const std::atomic<int>& pendings, ModelSize model, int device)
-      : receiver_(std::move(receiver)), pendings_(pendings), model_(model), device_(device) {}
+  WorkerProgram(Receiver receiver, const std::atomic<int>& pendings, const Warnings& warnings, ModelSize model,
+                int device)
+      : receiver_(std::move(receiver)), pendings_(pendings), warnings_(warnings), model_(model), device_(device) {}
 
   enum class Mode { kPause, kHold, kRun };
   Mode mode = Mode::kPause;
@@ -111,6 +130,7 @@ class WorkerProgram {
             {"attached", status.attached},
             {"poisoned", served_.poisoned},
             {"error", std::string(message_of(status.error))},
+            {"warned", warnings_.text()},
             {"devices", device_ == kHost || lost_ ? std::vector<int>() : used_devices()},
             {"wrong", wrong_}};
   }
@@ -126,6 +146,7 @@ class WorkerProgram {
 
   Receiver receiver_;
   const std::atomic<int>& pendings_;
+  const Warnings& warnings_;
   const ModelSize model_;
   const int device_;
   Flip served_;
@@ -152,6 +173,8 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   if (!arguments.endpoint.starts_with("cuda-ipc:") || arguments.device != device_for(arguments.endpoint))
     options.device = arguments.device;
   options.on_pending = [&pendings] { ++pendings; };
+  Warnings warnings;
+  options.warn = [&warnings](std::string_view line) { warnings.add(line); };
   Doom doom;
   options.trace = [&doom](std::string_view) { doom.count(); };
   if (is_fake(arguments.endpoint)) options.scheme = &fake;
@@ -167,7 +190,7 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   if (!status.ok()) return 1;
 
   using Mode = WorkerProgram::Mode;
-  WorkerProgram program(*std::move(receiver), pendings, arguments.model, arguments.device);
+  WorkerProgram program(*std::move(receiver), pendings, warnings, arguments.model, arguments.device);
   while (true) {
     // One turn per millisecond: a reader that never sleeps would starve the writer on a small machine.
     const absl::Duration nap = program.mode == Mode::kPause ? absl::InfiniteDuration() : absl::Milliseconds(1);
