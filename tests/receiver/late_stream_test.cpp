@@ -50,7 +50,8 @@ TEST_F(LateStream, KeepsTheSlotThatACopyAtAFlipStillReads) {
 // It is evicted, and sends continue; meanwhile it holds one slot.
 TEST_F(LateStream, HoldsUpNoSendWhileItsCopyIsLate) {
   const test::TempFolder folder;
-  const std::string endpoint = cat("shm://", folder.path().string(), "?", kHasty);
+  const std::string endpoint =
+      cat("shm://", folder.path().string(), "?flip_timeout=", absl::ToInt64Milliseconds(test::silence()), "ms");
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
   ASSERT_THAT(sender, test::IsOk());
   test::TestModel model(test::ModelSize::kTiny);
