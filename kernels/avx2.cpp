@@ -178,16 +178,7 @@ void multiply_add_of(const ProductRows& product) {
 }
 
 void multiply_add(const ProductRows& product) {
-  const bool wide = product.w_dtype == DType::kF32;
-  switch (product.slot_dtype) {
-    case DType::kBF16:
-      return wide ? multiply_add_of<DType::kF32, DType::kBF16>(product)
-                  : multiply_add_of<DType::kBF16, DType::kBF16>(product);
-    case DType::kF16:
-      return wide ? multiply_add_of<DType::kF32, DType::kF16>(product)
-                  : multiply_add_of<DType::kF16, DType::kF16>(product);
-    default: return multiply_add_of<DType::kF32, DType::kF32>(product);
-  }
+  by_types(product, [&]<DType kW, DType kSlot>() { multiply_add_of<kW, kSlot>(product); });
 }
 
 struct Pair {

@@ -110,15 +110,14 @@ class ArithmeticWriter {
   void write(std::uint64_t first, std::uint64_t last, const Output& output) const {
     if (arithmetic_.rank == 0) return write_scaled(first, last, output);
     const std::uint64_t columns = arithmetic_.columns;
-    // Columns [begin, end) of every row that has them: the columns before, within and after the range's first and last
-    // rows are three rectangles at most.
-    const std::uint64_t first_row = first / columns, last_row = (last - 1) / columns;
-    if (first_row == last_row)
-      return write_rectangle(first_row, last_row + 1, first % columns, last - first_row * columns, output);
-    std::uint64_t whole = first_row, whole_end = last_row + 1;
-    if (first % columns != 0) write_rectangle(first_row, ++whole, first % columns, columns, output);
-    if (last % columns != 0) write_rectangle(--whole_end, last_row + 1, 0, last % columns, output);
-    if (whole < whole_end) write_rectangle(whole, whole_end, 0, columns, output);
+    // The first row begins at column `begin`, and the last one ends at column `end`: between these, every column has
+    // the same rows.
+    const std::uint64_t row = first / columns, begin = first % columns;
+    const std::uint64_t last_row = (last - 1) / columns, end = (last - 1) % columns + 1;
+    const std::array<std::uint64_t, 4> cuts = {0, std::min(begin, end), std::max(begin, end), columns};
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
+      write_rectangle(row + (cuts[i] < begin ? 1 : 0), last_row + (cuts[i] < end ? 1 : 0), cuts[i], cuts[i + 1],
+                      output);
   }
 
  private:
@@ -143,6 +142,7 @@ class ArithmeticWriter {
   // Columns [begin, end) of rows [row, last_row).
   void write_rectangle(std::uint64_t row, std::uint64_t last_row, std::uint64_t begin, std::uint64_t end,
                        const Output& output) const {
+    if (row >= last_row) return;
     const std::size_t most =
         std::clamp(kPanelElements / arithmetic_.rank / kPanelColumns * kPanelColumns, kPanelColumns, kMostColumns);
     alignas(64) std::array<float, kPanelElements> panel;

@@ -39,6 +39,21 @@ struct ProductRows {
 using MultiplyAdd = void (*)(const ProductRows& product);
 void plain_multiply_add(const ProductRows& product);
 
+// Calls run.operator()<the type of w, the slot's type>().
+template <typename Run>
+void by_types(const ProductRows& product, const Run& run) {
+  const bool wide = product.w_dtype == DType::kF32;
+  switch (product.slot_dtype) {
+    case DType::kBF16:
+      return wide ? run.template operator()<DType::kF32, DType::kBF16>()
+                  : run.template operator()<DType::kBF16, DType::kBF16>();
+    case DType::kF16:
+      return wide ? run.template operator()<DType::kF32, DType::kF16>()
+                  : run.template operator()<DType::kF16, DType::kF16>();
+    default: return run.template operator()<DType::kF32, DType::kF32>();
+  }
+}
+
 // Rounds F32 to another type that widens to it. To F32, it only replaces NaNs.
 void plain_round(const float* values, std::size_t count, DType slot, std::byte* target);
 
