@@ -67,6 +67,14 @@ Json parse_ordered(std::string_view text) {
   return std::move(builder.root);
 }
 
+const Json* find_big_integer(const Json& json) {
+  if (json.is_binary()) return &json;
+  if (!json.is_structured()) return nullptr;
+  for (const Json& item : json)
+    if (const Json* found = find_big_integer(item)) return found;
+  return nullptr;
+}
+
 std::string_view digits_of(const Json& integer) {
   const Json::binary_t& bytes = integer.get_binary();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

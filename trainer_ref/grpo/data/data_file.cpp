@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/status.h>
 
@@ -53,7 +54,7 @@ absl::Status read_messages(const nlohmann::json& value, const std::string& colum
       if (!message.is_object() || !message.contains(key) || !message[key].is_string())
         return invalid_argument("\"", column, "\" holds ", message.dump().substr(0, 80),
                                 "; expected messages {\"role\": \"user\", \"content\": \"…\"}");
-  problem.messages = nlohmann::ordered_json::parse(text)[column];
+  problem.messages = parse_ordered(text)[column];
   return absl::OkStatus();
 }
 
@@ -95,9 +96,23 @@ absl::Status read_answer(const nlohmann::json& value, const std::string& column,
   return absl::OkStatus();
 }
 
+// Rewards and templates get numbers of at most 64 bits: a larger integer would lose digits. As an answer it is a text.
+absl::Status keep_digits(const std::string& text, const DataColumns& columns, nlohmann::json& line) {
+  nlohmann::ordered_json exact = parse_ordered(text);
+  if (const auto answer = exact.find(columns.answer); answer != exact.end() && answer->is_binary()) {
+    line[columns.answer] = digits_of(*answer);
+    exact.erase(answer);
+  }
+  const nlohmann::ordered_json* const big = find_big_integer(exact);
+  if (big == nullptr) return absl::OkStatus();
+  return invalid_argument("expected integers of at most 64 bits, found ", digits_of(*big).substr(0, 80),
+                          "; write it as a text");
+}
+
 absl::StatusOr<Problem> read_problem(const std::string& text, const DataColumns& columns) {
   BASCULE_ASSIGN(nlohmann::json line, parse_json(text, "the line"));
   if (!line.is_object()) return invalid_argument("expected a JSON object, found a JSON ", line.type_name());
+  BASCULE_TRY(keep_digits(text, columns, line));
   const auto missing = [names = names_of(line)](std::string_view column, std::string_view flag) {
     return invalid_argument("expected a key \"", column, "\" (--", flag, " names another), found the keys: ", names);
   };

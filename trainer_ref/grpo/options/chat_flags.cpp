@@ -3,6 +3,7 @@
 
 #include "absl/flags/flag.h"
 #include <bascule/trainer_ref/grpo/options/flag_parts.h>
+#include <bascule/trainer_ref/json/ordered_json.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
@@ -23,7 +24,10 @@ absl::StatusOr<ChatTemplate::Json> read_variables(const std::string& text) {
   if (!json.is_object()) return invalid_argument("expected a JSON object, found a JSON ", json.type_name());
   for (const char* name : {"messages", "tools", "add_generation_prompt"})
     if (json.contains(name)) return invalid_argument("\"", name, "\" is set by the trainer; leave it out");
-  return ChatTemplate::Json::parse(text);  // keeps the order of keys
+  ChatTemplate::Json variables = parse_ordered(text);
+  if (const ChatTemplate::Json* big = find_big_integer(variables))
+    return invalid_argument("expected integers of at most 64 bits, found ", digits_of(*big), "; write it as a text");
+  return variables;
 }
 
 }  // namespace

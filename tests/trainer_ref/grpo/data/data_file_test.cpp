@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdint>
 #include <fstream>
 
 #include "support/status.h"
@@ -97,6 +98,16 @@ TEST_F(DataFile, APromptMayBeTokenIds) {
   const Problem both = problem(R"({"prompt": "a", "prompt_token_ids": [7], "answer": "4"})");
   EXPECT_EQ(both.prompt, "a");
   EXPECT_THAT(both.prompt_token_ids, ElementsAre(7));
+}
+
+TEST_F(DataFile, IntegersKeepTheirDigits) {
+  EXPECT_EQ(problem(R"({"prompt": "a", "answer": 123456789012345678901234567890})").answer,
+            "123456789012345678901234567890");
+  EXPECT_EQ(problem(R"({"prompt": "a", "answer": 18446744073709551615})").answer, "18446744073709551615");
+  EXPECT_EQ(problem(R"({"prompt": "a", "answer": 1, "id": -9223372036854775808})").columns["id"], INT64_MIN);
+  for (const char* other : {R"("id": 99999999999999999999)", R"("x": [{"y": -99999999999999999999}])"})
+    EXPECT_THAT(refusal(std::string(R"({"prompt": "a", "answer": 1, )") + other + "}"),
+                HasSubstr("line 1: expected integers of at most 64 bits"));
 }
 
 TEST_F(DataFile, ABadLineIsNamedByFileAndNumber) {

@@ -69,6 +69,8 @@ TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--task=data", "--data=f", "--epochs=-1"}), HasSubstr("--epochs=-1: give a value from 0"));
   EXPECT_THAT(refusal({"--system-prompt=Add."}), HasSubstr("--system-prompt=Add.: add --chat"));
   EXPECT_THAT(refusal({"--chat-template-kwargs=[1]"}), HasSubstr("expected a JSON object, found a JSON array"));
+  EXPECT_THAT(refusal({"--chat-template-kwargs={\"a\": [99999999999999999999]}"}),
+              HasSubstr("integers of at most 64 bits, found 99999999999999999999"));
   EXPECT_THAT(refusal({"--chat-template-kwargs={"}), HasSubstr("--chat-template-kwargs={: "));
   EXPECT_THAT(refusal({"--chat-template-kwargs={\"tools\": []}"}), HasSubstr("\"tools\" is set by the trainer"));
   EXPECT_THAT(refusal({"--loss=ppo"}), HasSubstr("--loss=ppo: give one of grpo, bnpo, dr_grpo, dapo"));
