@@ -150,6 +150,17 @@ TEST_F(MergedSend, ATiedTensorThatIsMergedTravelsByItself) {
   EXPECT_EQ(served("plain"), w_);
 }
 
+TEST_F(MergedSend, TakesTensorsWithoutElements) {
+  BorrowedTensor none = merged();
+  none.spec = {"none", DType::kF32, {0, kColumns}};
+  none.delta->b.shape = {0, kRank};
+  const absl::StatusOr<Sender> begun = registered({merged(), none});
+  ASSERT_THAT(begun, IsOk());
+  none.delta->a.shape = {kRank, kColumns - 1};
+  EXPECT_THAT(refused(none),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected b [0, rank] and a [rank, 50]")));
+}
+
 TEST_F(MergedSend, RefusesByNameWhatDoesNotFit) {
   BorrowedTensor tensor = merged();
   tensor.delta->a.shape = {kRank, kColumns - 1};
