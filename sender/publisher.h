@@ -124,6 +124,7 @@ class Publisher {
   std::size_t left_out_ = 0;                  // older ones
   std::string left_out_error_;                // the last error among these
   std::map<std::string, WorkerReport> lost_;  // workers that these lost
+  std::vector<Placement> may_overflow_;       // in the version that is packed, Registration::may_overflow()
   bool said_infinite_ = false;                // the log has it
   bool to_all_ = true;                        // the version in flight is for all workers
 

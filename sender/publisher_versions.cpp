@@ -150,6 +150,9 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time(), /*packed=*/true));
   const Limit limit = leave_time();
   packing.in_pieces = in_pieces_;
+  may_overflow_.clear();
+  if (endpoint_.wire_dtype == DType::kF16 || !packing.arithmetic.empty())
+    static_cast<void>(caught([&] { may_overflow_ = registration_->may_overflow(packing); }));  // else no warning
   const Clock::time_point start = Clock::now();
   absl::Status packed = caught([&] {
     return annotate(packer_->pack(packing, slots_->memory(publication.slot), endpoint_.digest != DigestMode::kOff,
@@ -190,12 +193,11 @@ void Publisher::finish(const Publication& publication, Clock::time_point packing
   coordinator_->abandon(publication.version, packed);
 }
 
-// A cast to f16 makes values above 65,504 infinite, and an engine that reads them answers nonsense.
+// f16 has no values above 65,504: larger ones become infinite, and an engine that reads them answers nonsense.
 void Publisher::look_for_infinities(const Publication& publication) {
   const SlotMemory& memory = slots_->memory(publication.slot);
-  if (endpoint_.wire_dtype != DType::kF16 || memory.device != kHost) return;
-  const std::vector<std::string> names =
-      with_infinities(registration_->cast_to(DType::kF16), {memory.data(), memory.bytes}, pool_);
+  if (may_overflow_.empty() || memory.device != kHost) return;
+  const std::vector<std::string> names = with_infinities(may_overflow_, {memory.data(), memory.bytes}, pool_);
   if (names.empty()) return;
   std::string warning =
       cat("version ", publication.version, ": ", names.size(), " tensors, such as ", names.front(),

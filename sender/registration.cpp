@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <bascule/sender/overlap.h>
@@ -251,13 +252,18 @@ bool Registration::casts() const {
   });
 }
 
-std::vector<Placement> Registration::cast_to(DType dtype) const {
-  std::vector<Placement> cast;
+std::vector<Placement> Registration::may_overflow(const Packing& packing) const {
+  std::set<std::string_view> computed;
+  if (!packing.arithmetic.empty())
+    for (const TensorView& view : packing.views)
+      if (view.scale != 1 || view.delta != nullptr) computed.insert(view.name);
+  std::vector<Placement> found;
   for (const Known& known : known_)
     if (const Placement* const placed = layout_.find(known.spec.name);
-        !known.tied_to && placed != nullptr && placed->spec.dtype == dtype && known.spec.dtype != dtype)
-      cast.push_back(*placed);
-  return cast;
+        !known.tied_to && placed != nullptr && placed->spec.dtype == DType::kF16 &&
+        (known.spec.dtype != DType::kF16 || computed.contains(known.spec.name)))
+      found.push_back(*placed);
+  return found;
 }
 
 absl::Status Registration::check_apart() {

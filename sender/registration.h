@@ -54,8 +54,9 @@ class Registration {
 
   bool casts() const;                                            // whether any tensor is sent as another type
   bool computes() const { return !plan_.arithmetic().empty(); }  // whether any is scaled or merged while it is sent
-  std::vector<Placement> cast_to(
-      DType dtype) const;  // those that are sent as this type, and were registered as another
+  // Those that are sent as f16 and may be infinite there, though the trainer's are not: they are cast to it, or
+  // `packing` computes them.
+  std::vector<Placement> may_overflow(const Packing& packing) const;
 
   // Asks `weights` or, if that is null, the registered source for its tensors. A storage may have moved, and new
   // strides get a new plan. Returns FAILED_PRECONDITION if there is neither. INVALID_ARGUMENT names the tensor whose

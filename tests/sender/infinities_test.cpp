@@ -76,5 +76,25 @@ TEST_F(Infinities, OfWhatIsNotCastAreNot) {
   }
 }
 
+TEST_F(Infinities, OfWhatASendComputesAreWarnedOf) {
+  std::vector<std::uint16_t> sums(9, 0x7BFF);  // 65,504
+  for (const float scale : {1.0F, 0.5F, 2.0F}) {
+    absl::StatusOr<Sender> made = Sender::listen(
+        {.endpoint = cat("shm://", (folder_.path() / cat(scale)).string()), .expect_workers{.count = 0}});
+    ASSERT_THAT(made, IsOk());
+    sender_.emplace(*std::move(made));
+    ASSERT_THAT(sender_->register_model(std::make_unique<BorrowedTensors>(std::vector<BorrowedTensor>{
+                    {.spec = {"halves", DType::kF16, {5}}, .data = halves_.data()},
+                    {.spec = {"sums", DType::kF16, {9}}, .data = sums.data(), .scale = scale}})),
+                IsOk());
+    const auto names_it = ElementsAre(AllOf(HasSubstr("1 tensors, such as sums,"), HasSubstr("infinite in f16")));
+    if (scale > 1) {
+      EXPECT_THAT(warnings(), names_it);
+    } else {
+      EXPECT_THAT(warnings(), IsEmpty());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bascule

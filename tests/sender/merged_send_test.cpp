@@ -150,6 +150,16 @@ TEST_F(MergedSend, ATiedTensorThatIsMergedTravelsByItself) {
   EXPECT_EQ(served("plain"), w_);
 }
 
+TEST_F(MergedSend, TakesTensorsWithoutElements) {
+  BorrowedTensor none = merged();
+  none.spec = {"none", DType::kF32, {0, kColumns}};
+  none.delta->b.shape = {0, kRank};
+  absl::StatusOr<Sender> sender = registered({none, merged()});
+  ASSERT_THAT(sender, IsOk());
+  ASSERT_THAT(sender->send(), IsOk());
+  EXPECT_EQ(served("w"), expected());
+}
+
 TEST_F(MergedSend, RefusesByNameWhatDoesNotFit) {
   BorrowedTensor tensor = merged();
   tensor.delta->a.shape = {kRank, kColumns - 1};
