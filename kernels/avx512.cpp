@@ -13,7 +13,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12, of its own _mm512_undefined_ps()
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its headers
 #endif
 
 namespace bascule::inline v0::kernels {
@@ -32,7 +32,7 @@ BASCULE_AVX512_INLINE __m512 load_f32(const std::byte* source) {
   }
 }
 
-// The processor's BF16 are those of a cast, except that it takes denormals for zero and keeps the payload of a NaN.
+// The processor rounds to BF16 like a cast, except that it takes denormals for zero and keeps the payload of a NaN.
 BASCULE_AVX512_INLINE __m256i to_bf16(__m512 f32) {
   constexpr int kDenormalOrNan = 0xa1;
   __m256i made = (__m256i)_mm512_cvtneps_pbh(f32);

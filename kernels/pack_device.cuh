@@ -1,5 +1,5 @@
 // The kernel of cuda_pack.h: one block per tile. Tables without arithmetic have their own kernel, whose registers
-// suffice for copies. Each of the two is compiled in a file of its own, because that takes long.
+// suffice for copies. The two are compiled in separate files, side by side, because each takes long.
 #pragma once
 
 #include <cstdint>
