@@ -121,9 +121,9 @@ void add_own_names(const TokenFile& file, bool special, Collection& tokens) {
 }
 
 const json& under(const json& object, const char* key) {
-  static const auto* const kNothing = new json();
+  static const auto* const nothing = new json();
   const auto found = object.find(key);
-  return found == object.end() ? *kNothing : *found;
+  return found == object.end() ? *nothing : *found;
 }
 
 void add_extra_names(const TokenFile& file, bool special, Collection& tokens) {

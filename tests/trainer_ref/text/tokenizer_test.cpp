@@ -44,8 +44,8 @@ TEST(Tokenizer, TokensMayStandInTokenizerConfigOnly) {
   EXPECT_EQ(Tokenizer::read(folder.path())->fingerprint(), read(file)->fingerprint());
 }
 
-// A byte-pair tokenizer whose tokenizer.json has one added token, and further files. The expected ids and texts are
-// those of AutoTokenizer of transformers 5.24.
+// A byte-pair tokenizer whose tokenizer.json has one added token, and further files. AutoTokenizer of transformers 5.24
+// gives the same ids and texts.
 class FurtherTokens : public testing::Test {
  protected:
   FurtherTokens() {
