@@ -131,7 +131,7 @@ class Calls:
                                 "being made from it may mix two versions", names, waited)
             elif waited > 0.2 and not collected:
                 collected = True
-                gc.collect()  # nobody has it any longer, perhaps, but an exception's traceback or another cycle
+                gc.collect()  # perhaps only a cycle still has it, such as an exception's traceback
             elif waited > 1 and not said:
                 said = True
                 _logger.warning("a version waits, because a result of %s is in use: drop it, or copy it within "
