@@ -1,7 +1,9 @@
 #include <bascule/receiver/endpoint_folder.h>
 
+#include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -45,7 +47,10 @@ absl::StatusOr<EndpointFolder> EndpointFolder::open(std::string_view url) {
 }
 
 absl::Status EndpointFolder::watch() {
-  BASCULE_ASSIGN(folder_, make_private_folder(endpoint_.folder, endpoint_.own_folder()));
+  std::error_code error;
+  fs::create_directories(endpoint_.folder, error);
+  folder_ = UniqueFd(::open(endpoint_.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_) return errno_status(errno, cat("open the folder ", endpoint_.place()));
   changes_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!changes_) return errno_status(errno, cat("watch ", endpoint_.place()));
   BASCULE_ASSIGN(const std::string path, path_through(folder_.get()));
@@ -64,12 +69,14 @@ absl::StatusOr<std::map<std::string, std::string>> EndpointFolder::endpoints() {
   std::map<std::string, std::string> found;
   std::error_code error;
   for (fs::directory_iterator each(path, error), end; !error && each != end; each.increment(error)) {
-    std::error_code gone;
-    if (!each->is_directory(gone) || each->is_symlink(gone)) continue;
+    struct stat status {};
+    if (::lstat(each->path().c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
+      continue;
     // First the watch, so that no change after the look is missed. It may be gone by now.
     if (::inotify_add_watch(changes_.get(), each->path().c_str(), kChanges) < 0 && errno != ENOENT && errno != ENOTDIR)
       return errno_status(errno, cat("watch ", endpoint_.place(), "/", each->path().filename().string()));
     const std::string name = each->path().filename();
+    std::error_code gone;
     if (!fs::exists(each->path() / endpoint_.lock_file().filename(), gone)) continue;
     if (std::string url = url_of(name); !url.empty()) found.emplace(name, std::move(url));
   }

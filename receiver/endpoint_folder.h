@@ -18,14 +18,16 @@ namespace bascule::inline v0 {
 // Threads: one at a time.
 class EndpointFolder {
  public:
-  // `url` names the folder as if it were an endpoint, with the options that its endpoints get. Makes the folder (0700)
-  // if there is none: an engine may start before its trainers. Returns INVALID_ARGUMENT if the URL is malformed, over
-  // TCP, or names an endpoint; PERMISSION_DENIED as Sender::listen() does; RESOURCE_EXHAUSTED without descriptors.
+  // `url` names the folder as if it were an endpoint, with the options that its endpoints get. Makes the folder if
+  // there is none: an engine may start before its trainers. Other users may also use it, since each endpoint in it is
+  // private. Returns INVALID_ARGUMENT if the URL is malformed, over TCP, or names an endpoint; otherwise the system's
+  // error.
   static absl::StatusOr<EndpointFolder> open(std::string_view url);
 
   // Returns the endpoints that are there now: each one's name, and its URL. An endpoint appears when a sender takes it
-  // for the first time. It outlives its senders, as a receiver does, and goes when its folder is removed. Names that
-  // stand for something else in a URL are left out. Blocks as long as the file system does.
+  // for the first time. It outlives its senders, as a receiver does, and goes when its folder is removed. Folders of
+  // other users, and names that stand for something else in a URL, are left out. Blocks as long as the file system
+  // does.
   absl::StatusOr<std::map<std::string, std::string>> endpoints();
 
   // A descriptor for poll(), epoll or an event loop: readable if endpoints() may have something new. It is
