@@ -150,7 +150,7 @@ def _send() -> Iterator[Finding]:
         with Sender(endpoint, log=lambda line: None) as sender:
             some = Bytes(1 << 24)
             described = _core.Tensors(["some"], ["U8"], [[1 << 24]], [[1]], [ctypes.addressof(some.memory)], [-1], 0)
-            sender._core.register_tensors(described)
+            sender._core.register_tensors(described, "")
             process = subprocess.Popen([sys.executable, "-c", engine, endpoint], stdout=subprocess.PIPE, text=True)
             try:
                 sender.wait_for_workers(1, timeout=20)
