@@ -31,7 +31,8 @@ void expect_refused_by_every_program(const Stage& stage, const fs::path& folder,
 }
 
 TEST_P(Conformance, ALinkToAnotherRunsFolderIsRefused) {
-  if (GetParam().place != Place::kFolder || GetParam().readers == Readers::kProcesses) GTEST_SKIP();
+  if (GetParam().place != Place::kFolder) GTEST_SKIP() << "it has no folder that a link could name";
+  if (GetParam().readers == Readers::kProcesses) GTEST_SKIP() << "the same programs are tried with threads";
   listen();
   send();
   const fs::path link = folder_.path() / "run-b";
@@ -43,7 +44,8 @@ TEST_P(Conformance, ALinkToAnotherRunsFolderIsRefused) {
 }
 
 TEST_P(Conformance, AFolderBelowAnotherUsersLinkIsRefused) {
-  if (GetParam().place != Place::kFolder || GetParam().readers == Readers::kProcesses) GTEST_SKIP();
+  if (GetParam().place != Place::kFolder) GTEST_SKIP() << "it has no folder that a link could name";
+  if (GetParam().readers == Readers::kProcesses) GTEST_SKIP() << "the same programs are tried with threads";
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a link away";
   listen();
   send();
