@@ -122,7 +122,7 @@ class Bench {
     const std::vector<void*> plain_sources = addresses(plain);
     std::vector<void*> sources = plain_sources;
     sources.push_back(tensors_ + kSlotBytes);
-    sources.push_back(tensors_ + kSlotBytes + 4 * kRank * rows);
+    sources.push_back(tensors_ + kSlotBytes + sizeof(float) * kRank * rows);
     run({.name = std::move(name),
          .bytes = moved(plain),
          .ours = [&](cudaStream_t stream) { must(plan.pack(sources, slot_, true, stream)); },
