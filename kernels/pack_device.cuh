@@ -100,7 +100,7 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
 
 // Starts with tile `first_tile`.
 template <bool kComputes>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kComputes ? 1 : 2)
     pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestOutput target) {
   const std::uint64_t number = first_tile + blockIdx.x;
   const Tile tile = table.tiles[number];
@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       const Segment& segment = table.segments[tile.first_piece];
       const PackProduct product{
           segment, table.arithmetic[segment.arithmetic], table.addresses, slot, number, block_keys, target};
-      return segment.slot_dtype == DType::kF32 ? product.run<4>() : product.run<8>();
+      __shared__ float left[PackProduct::kLeft];
+      return segment.slot_dtype == DType::kF32 ? product.run<4>(left) : product.run<8>(left);
     }
   }
   if (tile.path != TilePath::kPieces) {
