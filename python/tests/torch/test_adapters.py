@@ -62,6 +62,21 @@ def test_any_reader_of_the_files_computes_what_the_trainer_computes(endpoint, tm
     assert not torch.allclose(logits(again), logits(qwen()), atol=1e-2)  # the adapter is no no-op
 
 
+def test_an_engine_may_refuse_an_adapter_for_its_config(endpoint):
+    seen = []
+
+    def accept(tensors, description):
+        seen.append({tensor.name: tensor.shape for tensor in tensors})
+        if (rank := json.loads(description)["r"]) > 2:
+            raise ValueError(f"expected rank 2 at most, found {rank}")
+
+    with bascule.Receiver(endpoint, worker="engine", accept=accept), bascule.Sender(endpoint) as sender:
+        sender.register_adapter(model := adapted())
+        sender.wait_for_workers(1)
+        assert "ValueError: expected rank 2 at most, found 4" in sender.send().why_incomplete
+    assert seen == [{name: tuple(tensor.shape) for name, tensor in peft.get_peft_model_state_dict(model).items()}]
+
+
 def test_each_b_is_scaled_in_f32_and_rounded_once(endpoint):
     model = adapted(qwen(dtype=torch.bfloat16), use_rslora=True)
     for parameter in model.parameters():
