@@ -1,6 +1,5 @@
 #include <bascule/receiver/endpoint_folder.h>
 
-#include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include <bascule/transport/posix/folders.h>
 #include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
 
@@ -47,10 +47,7 @@ absl::StatusOr<EndpointFolder> EndpointFolder::open(std::string_view url) {
 }
 
 absl::Status EndpointFolder::watch() {
-  std::error_code error;
-  fs::create_directories(endpoint_.folder, error);
-  folder_ = UniqueFd(::open(endpoint_.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!folder_) return errno_status(errno, cat("open the folder ", endpoint_.place()));
+  BASCULE_ASSIGN(folder_, reach_folder(endpoint_.folder, MissingFolders::kMake));
   changes_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!changes_) return errno_status(errno, cat("watch ", endpoint_.place()));
   BASCULE_ASSIGN(const std::string path, path_through(folder_.get()));

@@ -18,10 +18,10 @@ namespace bascule::inline v0 {
 // Threads: one at a time.
 class EndpointFolder {
  public:
-  // `url` names the folder as if it were an endpoint, with the options that its endpoints get. Makes the folder if
-  // there is none: an engine may start before its trainers. Other users may also use it, since each endpoint in it is
-  // private. Returns INVALID_ARGUMENT if the URL is malformed, over TCP, or names an endpoint; otherwise the system's
-  // error.
+  // `url` names the folder as if it were an endpoint, with the options that its endpoints get. Makes the folder and
+  // its parents (0700) if they are missing: an engine may start before its trainers. Other users may also use a folder
+  // that is there, since each endpoint in it is private. Returns INVALID_ARGUMENT if the URL is malformed, over TCP, or
+  // names an endpoint; otherwise the errors of reach_folder().
   static absl::StatusOr<EndpointFolder> open(std::string_view url);
 
   // Returns the endpoints that are there now: each one's name, and its URL. An endpoint appears when a sender takes it

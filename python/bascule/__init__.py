@@ -13,6 +13,7 @@ docs/guide/python.md covers frameworks, docs/design/architecture.md the guarante
 
 from . import _interpreter  # noqa: F401  first: it refuses subinterpreters
 from . import _core
+from .endpoint_folder import EndpointFolder
 from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names
 from .receiver import Part, Receiver, Slice, Target
@@ -30,6 +31,7 @@ WorkerReport = _core.WorkerReport
 
 __version__ = ".".join(map(str, _core.version))
 __all__ = [
-    "BasculeError", "BasculeTimeoutError", "Flip", "Observation", "Part", "Receiver", "ReceiverStatus", "SendReport",
-    "Sender", "Slice", "StageSeconds", "Target", "TensorSpec", "UpdateReport", "WorkerReport", "hf_names", "observe",
+    "BasculeError", "BasculeTimeoutError", "EndpointFolder", "Flip", "Observation", "Part", "Receiver",
+    "ReceiverStatus", "SendReport", "Sender", "Slice", "StageSeconds", "Target", "TensorSpec", "UpdateReport",
+    "WorkerReport", "hf_names", "observe",
 ]

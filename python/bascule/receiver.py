@@ -13,6 +13,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from ._accepting import Accept, Accepting
 from ._checks import each_a, seconds, text, url, whole
 from ._torch import imported
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
@@ -72,7 +73,9 @@ class Receiver:
     "background" copies before commit(), into a second set of tensors; default: the endpoint's. partial: allows tensors
     of the sender that no target takes. group, rank, ranks: for an engine whose ranks flip together; rank 0 decides.
     device: "cpu", or the GPU that reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default:
-    the device's default stream.
+    the device's default stream. accept: called with each sender's tensors (a list of TensorSpec) and its description,
+    before any byte moves. An exception refuses that sender for good, and its report has the text; otherwise return
+    nothing. It is called in a thread of the receiver, which waits for it, as close() does.
 
     The constructor does not block: a receiver may start before its sender, and outlives it. Only one thread at a time
     may call take(), finish() and commit(); any thread may call weights() and status(). Call close(), or use the
@@ -83,7 +86,7 @@ class Receiver:
 
     def __init__(self, endpoint: str, *, worker: str, targets: torch.nn.Module | Sequence[Target] | None = None,
                  apply: str | None = None, partial: bool = False, group: str = "", rank: int = 0, ranks: int = 1,
-                 device: Any = "cpu", stream: Any = None):
+                 device: Any = "cpu", stream: Any = None, accept: Accept | None = None):
         if apply not in (None, "commit", "background"):
             raise BasculeError(f'apply: expected "commit" or "background", found {apply!r}', "INVALID_ARGUMENT")
         url("endpoint", endpoint)
@@ -93,13 +96,15 @@ class Receiver:
         whole("ranks", ranks, least=1)
         handle = getattr(stream, "cuda_stream", stream)
         handle = 0 if handle is None else whole("stream", handle, most=2**64 - 1)
+        self._accepting = None if accept is None else Accepting(accept)
         self._forked = False
         self._poisoned = False  # as the last flip said; the descriptor is then readable until a version cures it
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
         self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
         self._endpoint, self._worker, self._follows = endpoint, worker, rank > 0
         self._core: _core.Receiver | None = _core.Receiver(
-            endpoint, worker, group, rank, ranks, device_number(device), handle, Log().number)
+            endpoint, worker, group, rank, ranks, device_number(device), handle, Log().number,
+            self._accepting.number if self._accepting is not None else 0)
         self._shown: tuple[Any, dict[str, Any]] = (None, {})  # epoch, slot and version, and its tensors
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:

@@ -25,11 +25,12 @@ _DTYPES = {
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
     "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4_X2", "complex64": "C64",
 }  # fmt: skip
+_NAMES = {name: dtype for dtype, name in _DTYPES.items()}
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describes a tensor that does not exist yet, for a trainer that gathers one whole tensor at a time.
+    """Describes a tensor without its elements: one that a trainer gathers later, or that a sender offers to `accept`.
 
     name: unique in the model. dtype: a torch or numpy type, or its name ("bfloat16"). shape: the whole tensor's.
     device: where the slot will lie ("cuda:0" for cuda-ipc); all specs must name the same device. Tensors may come
@@ -57,6 +58,11 @@ def dtype_name(dtype: Any) -> str:
         raise BasculeError(f"no tensors of the type {dtype} can be sent; expected one of {', '.join(_DTYPES)}",
                            "INVALID_ARGUMENT")
     return _DTYPES[name]
+
+
+def offered_spec(name: str, dtype: str, shape: Iterable[int]) -> TensorSpec:
+    """Describes a sender's tensor, whose type has a name of safetensors. Its dtype is then the name that numpy and torch use."""
+    return TensorSpec(name, _NAMES[dtype], tuple(shape))
 
 
 def is_torch(tensor: Any) -> bool:

@@ -8,47 +8,94 @@ The server is vLLM's own; it picks up new weights automatically:
 
     BASCULE_ENDPOINT=shm:///run/user/1000/grpo VLLM_SERVER_DEV_MODE=1 \\
         vllm serve MODEL --weight-transfer-config '{"backend":"bascule"}' …
+
+If the trainer's model is a PEFT model, and the server follows its adapter, the adapter is sent alone:
+
+    BASCULE_ADAPTERS=default=shm:///run/user/1000/grpo/adapters/default … vllm serve MODEL --enable-lora …
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-from ._checks import seconds, url, whole
-from .errors import BasculeError
+from ._checks import seconds, text, url, whole
+from .errors import BasculeError, BasculeTimeoutError
+from .lora import active_adapter, adapter_of, merged_of
+from .modules import check_sendable
 from .sender import Sender
 from .tensors import TensorSpec
 
+_logger = logging.getLogger("bascule")
 
-def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0) -> type:
+
+def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0, adapter: str = "default") -> type:
     """Makes each TRL trainer that this process creates from now on send to `endpoint`. Returns the client class.
 
     It covers every trainer that sends with TRL's VLLMClient: GRPO, RLOO, distillation, online DPO and those built on
     them. AsyncGRPOTrainer and AsyncDistillationTrainer do not: their own WeightTransferClient sends over NCCL.
 
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
-    reports. Only the weight methods of TRL's client are replaced. A second call replaces the endpoint. Does not block.
+    reports. adapter: the name under which the server has the adapter of a PEFT model. The adapter's own endpoint is
+    `endpoint`/adapters/`adapter`. If the server follows no adapter of this name, or the adapter cannot be sent alone,
+    merged weights are sent; a log line says which, and why. Only the weight methods of TRL's client, and sync_weights()
+    for PEFT models, are replaced. A second call replaces the endpoint. Does not block.
 
     Raises BasculeError (INVALID_ARGUMENT), which names the argument.
     """
     url("endpoint", endpoint)
     workers = None if workers is None else whole("workers", workers, least=1)
     timeout = seconds("timeout", timeout)
-    from trl.generation import vllm_client, vllm_generation  # noqa: F401  vllm_generation has its own reference
+    if not re.fullmatch(r"\w[\w.-]*", text("adapter", adapter)):
+        raise BasculeError(f"adapter: expected a name of letters, digits, and the signs _ . -, found {adapter!r:.200}",
+                           "INVALID_ARGUMENT")
+    from trl.generation import vllm_client, vllm_generation
 
     present = vllm_client.VLLMClient
     original = next(each for each in present.__mro__ if not issubclass(each, _Weights))
 
     class BasculeVLLMClient(_Weights, original):
-        bascule_endpoint, bascule_workers, bascule_timeout = endpoint, workers, timeout
+        bascule_endpoint, bascule_workers, bascule_timeout, bascule_adapter = endpoint, workers, timeout, adapter
 
     for name, module in list(sys.modules.items()):
         if name.startswith("trl.") and vars(module).get("VLLMClient") is present:  # also those that imported it
             module.VLLMClient = BasculeVLLMClient
+    generation = vllm_generation.VLLMGeneration
+    if not hasattr(generation.sync_weights, "_before_bascule"):
+        generation.sync_weights = _with_adapters(generation.sync_weights)
     return BasculeVLLMClient
+
+
+def _with_adapters(sync_weights: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Replaces VLLMGeneration.sync_weights() for PEFT models.
+
+    TRL's merges the adapter into the trainer's own weights for each update, and unmerges it again, which changes them a
+    little each time.
+    """
+    from accelerate.utils import broadcast_object_list, is_peft_model
+
+    @functools.wraps(sync_weights)
+    def without_merging(self: Any) -> None:
+        if self.mode != "server" or not is_peft_model(self.model):
+            return sync_weights(self)
+        main = self.accelerator.is_main_process
+        if not hasattr(self, "_bascule_sends"):
+            sends = [main and isinstance(self.vllm_client, _Weights) and self.vllm_client.register_adapted(self.model)]
+            broadcast_object_list(sends, from_process=0)  # all ranks take the same way: TRL's is collective
+            self._bascule_sends = sends[0]
+        if not self._bascule_sends:
+            return sync_weights(self)
+        if main:
+            self.vllm_client.send_adapted()
+
+    without_merging._before_bascule = sync_weights
+    return without_merging
 
 
 class _Weights:
@@ -57,14 +104,18 @@ class _Weights:
     bascule_endpoint: str
     bascule_workers: int | None
     bascule_timeout: float
+    bascule_adapter: str
+    _ready = False  # whether init_communicator() was called
     _sender: Sender | None = None
+    _alone = ""  # the endpoint of the adapter that is sent alone
+    _joined = False  # whether the workers were waited for
     _names: frozenset[str] = frozenset()
     _gathered: dict[str, Any] | None = None
 
     def init_communicator(self, device: Any = 0) -> None:
-        """Takes the endpoint. Does not wait for the server's workers; the first update waits for them.
+        """Checks the server. The first update takes the endpoint, and waits for the server's workers.
 
-        Raises BasculeError: FAILED_PRECONDITION if the server was not started for Bascule; or as Sender does.
+        Raises BasculeError: FAILED_PRECONDITION if the server was not started for Bascule.
         """
         transfer = self.get_server_info()["weight_transfer_config"]
         extension = self.get_server_info()["parallel_config"].get("worker_extension_cls")
@@ -72,7 +123,51 @@ class _Weights:
             raise BasculeError(f"the vLLM server at {self.base_url} does not take weights from Bascule; start it with "
                                f"""BASCULE_ENDPOINT={self.bascule_endpoint} and """
                                """--weight-transfer-config '{"backend":"bascule"}'""", "FAILED_PRECONDITION")
-        self._sender, self._names = Sender(self.bascule_endpoint), frozenset()
+        self._ready = True
+
+    def register_adapted(self, model: Any) -> bool:
+        """Registers a PEFT model: its active adapter alone if the server follows that, else merged into the base model.
+
+        Returns False, with a log line that says why, if neither is possible; TRL then merges by itself. Raises BasculeError
+        as Sender does.
+        """
+        self._check_ready()
+        try:
+            endpoint = adapter_endpoint(self.bascule_endpoint, self.bascule_adapter)
+            self._check_follows_adapter(endpoint)
+            adapter_of(model, name := active_adapter(model))
+        except _NotAlone as reason:
+            level, why = logging.INFO, str(reason)
+        except BasculeError as error:
+            level, why = logging.WARNING, str(error)
+        else:
+            self._register(endpoint, lambda sender: sender.register_adapter(model, name))
+            self._alone = endpoint
+            _logger.info("the adapter %s is sent alone to %s; requests name it %s", name, endpoint, self.bascule_adapter)
+            return True
+        try:
+            merged = merged_of(model, active_adapter(model))
+            check_sendable(model, {name: place.tensor for name, place in merged.places.items()})
+        except BasculeError as error:
+            _logger.warning("TRL merges the adapter into the trainer's weights for each update, and unmerges it again. It is not "
+                            "sent alone: %s. It is not merged while it is sent: %s", why, error)
+            return False
+        self._register(self.bascule_endpoint, lambda sender: sender.register_model(model, adapters="merge"))
+        _logger.log(level, "the adapter is sent merged into the base model, not alone: %s", why)
+        return True
+
+    def send_adapted(self) -> None:
+        """Sends what register_adapted() has registered. Blocks until the server generates with it.
+
+        Raises as update_named_params() does.
+        """
+        sender = self._sender
+        if sender is None:
+            raise BasculeError("the communicator was closed; make another trainer", "FAILED_PRECONDITION")
+        self._wait_for_workers(sender)
+        self._check_served(sender.send())
+        if self._alone:
+            self.model = self.bascule_adapter  # which later requests name
 
     @contextmanager
     def weight_update(self) -> Iterator[None]:
@@ -118,22 +213,61 @@ class _Weights:
     def close_communicator(self) -> None:
         """Leaves the endpoint. A second call does nothing."""
         sender, self._sender = self._sender, None
+        self._ready, self._names, self._joined = False, frozenset(), False
         if sender is not None:
             sender.close()
 
-    def _send(self, metadata: Iterable[tuple[str, Any, Any]], named: Iterable[tuple[str, Any]]) -> None:
-        if self._sender is None:
+    # ----
+
+    def _check_ready(self) -> None:
+        if not self._ready:
             raise BasculeError("call init_communicator() first", "FAILED_PRECONDITION")
+
+    def _check_follows_adapter(self, endpoint: str) -> None:
+        if self.bascule_adapter not in (each["id"] for each in self._get(f"{self.base_url}/v1/models")["data"]):
+            raise _NotAlone(f"the server has no adapter {self.bascule_adapter}; start vLLM with --enable-lora and "
+                            f"BASCULE_ADAPTERS={self.bascule_adapter}={endpoint}")
+
+    def _register(self, endpoint: str, register: Callable[[Sender], None]) -> None:
+        sender = Sender(endpoint)
+        try:
+            register(sender)
+        except BaseException:
+            sender.close()
+            raise
+        self._sender = sender
+
+    def _wait_for_workers(self, sender: Sender) -> None:
+        """At the first update, waits for the workers."""
+        if self._joined:
+            return
+        workers = self.bascule_workers or self.get_world_size()
+        sender.expect_workers(workers)
+        try:
+            sender.wait_for_workers(workers, self.bascule_timeout)
+        except BasculeTimeoutError as error:
+            if not self._alone:
+                raise
+            raise BasculeTimeoutError(f"{error}; vLLM must have been started with BASCULE_ADAPTERS={self.bascule_adapter}="
+                                      f"{self._alone}", error.code) from None
+        self._joined = True
+
+    @staticmethod
+    def _check_served(report: Any) -> None:
+        if not report.complete:
+            raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}",
+                               "UNAVAILABLE")
+
+    def _send(self, metadata: Iterable[tuple[str, Any, Any]], named: Iterable[tuple[str, Any]]) -> None:
+        self._check_ready()
         metadata = list(metadata)
         names = frozenset(name for name, _, _ in metadata)
         if not names:
             raise BasculeError("this update has no tensors; a version has all of the model's", "INVALID_ARGUMENT")
-        if not self._names:
-            self._sender.register_model([TensorSpec(*each) for each in metadata], rename=None)
+        if self._sender is None:
+            specs = [TensorSpec(*each) for each in metadata]
+            self._register(self.bascule_endpoint, lambda sender: sender.register_model(specs, rename=None))
             self._names = names
-            workers = self.bascule_workers or self.get_world_size()
-            self._sender.expect_workers(workers)
-            self._sender.wait_for_workers(workers, self.bascule_timeout)
         elif left := self._names - names:
             raise BasculeError(f"{len(left)} tensors of the model are missing, such as {min(left)}: a version has all; "
                                "send single tensors within weight_update()", "INVALID_ARGUMENT")
@@ -141,7 +275,18 @@ class _Weights:
             raise BasculeError(f"{len(more)} tensors, such as {min(more)}, were not in the first update, which "
                                "determines the model; call close_communicator(), then init_communicator()",
                                "INVALID_ARGUMENT")
-        report = self._sender.stream(named)
-        if not report.complete:
-            raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}",
-                               "UNAVAILABLE")
+        self._wait_for_workers(self._sender)
+        self._check_served(self._sender.stream(named))
+
+
+class _NotAlone(Exception):
+    """Why merged weights are sent although nothing is wrong with the adapter."""
+
+
+def adapter_endpoint(endpoint: str, adapter: str) -> str:
+    """The endpoint of an adapter of the trainer at `endpoint`: ENDPOINT/adapters/ADAPTER, with the same options."""
+    parts = urlsplit(endpoint)
+    if parts.netloc or "listen" in parse_qs(parts.query):
+        raise _NotAlone(f"{endpoint} is reached over TCP, and an adapter's endpoint is a folder below its base model's")
+    place, mark, options = endpoint.partition("?")
+    return f"{place.rstrip('/')}/adapters/{adapter}{mark}{options}"

@@ -1,5 +1,5 @@
-// A queue of log lines. The threads of senders and receivers, which must not run Python, put them in; a thread that may
-// takes them out and passes them to `logging`.
+// A queue of log lines. The threads of senders and receivers, which must not wait for Python, put them in; a thread of
+// Python takes them out and passes them to `logging`.
 #pragma once
 
 #include <condition_variable>

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "endpoint_folder.h"
 #include "errors.h"
 #include "logs.h"
 #include "receiver.h"
@@ -31,6 +32,7 @@ NB_MODULE(_core, module) {
   bind_reports(module);
   bind_sender(module);
   bind_receiver(module);
+  bind_endpoint_folder(module);
   bind_status(module);
   module.def("keeps_slots_on_gpu", [](const std::string& endpoint) {
     return bascule::keeps_slots_on_gpu(value_of(bascule::Endpoint::parse(endpoint)));

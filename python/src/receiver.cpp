@@ -19,6 +19,7 @@
 #include "unlocked.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/deadline.h>
+#include <bascule/transport/layout.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::python {
@@ -56,10 +57,31 @@ struct Memory {
   nb::object receiver;  // none if there is `memory`
 };
 
+// The function of _accepting.py that decide_by() was given. It is never released, since a thread may still call it.
+PyObject* decides = nullptr;
+
+// Asks Python whether the receiver with this number takes a layout. On a thread of the receiver, which may outlive it.
+absl::Status ask(int number, const Layout& layout) {
+  if (interpreter_ended()) return absl::CancelledError("this process ends");
+  const nb::gil_scoped_acquire acquire;
+  try {
+    nb::list tensors;
+    const auto add = [&](const std::string& name, const TensorSpec& spec) {
+      tensors.append(nb::make_tuple(name, std::string(name_of(spec.dtype)), spec.shape));
+    };
+    for (const Placement& tensor : layout.tensors()) add(tensor.spec.name, tensor.spec);
+    for (const Alias& alias : layout.aliases()) add(alias.name, layout.tensors()[alias.tensor].spec);
+    nb::borrow(decides)(number, tensors, layout.description());
+  } catch (const nb::python_error& refused) {
+    return status_of(refused.value());
+  }
+  return absl::OkStatus();
+}
+
 class ReceiverHandle {
  public:
   ReceiverHandle(std::string endpoint, std::string worker, std::string group, std::uint32_t rank, std::uint32_t ranks,
-                 int device, std::uintptr_t stream, int log) {
+                 int device, std::uintptr_t stream, int log, int accept) {
     ReceiverOptions options{.endpoint = std::move(endpoint), .worker = std::move(worker)};
     options.group = std::move(group);
     options.rank = rank;
@@ -69,6 +91,7 @@ class ReceiverHandle {
     options.log = LogLines::sink(log, /*is_warning=*/false);
     options.warn = LogLines::sink(log, /*is_warning=*/true);
     options.interrupted = [this] { return is_interrupted(); };
+    if (accept != 0) options.accept = [accept](const Layout& layout) { return ask(accept, layout); };
     const Unlocked unlocked;
     receiver_.emplace(value_of(Receiver::connect(std::move(options))));
   }
@@ -244,9 +267,10 @@ void bind_receiver(nb::module_& module) {
            nb::arg("device"), nb::arg("parts"), nb::arg("join_dim"));
   nb::class_<Memory>(module, "Memory", "Keeps the memory of a slot's tensors alive.");
   nb::class_<ReceiverHandle>(module, "Receiver")
-      .def(nb::init<std::string, std::string, std::string, std::uint32_t, std::uint32_t, int, std::uintptr_t, int>(),
+      .def(nb::init<std::string, std::string, std::string, std::uint32_t, std::uint32_t, int, std::uintptr_t, int,
+                    int>(),
            nb::arg("endpoint"), nb::arg("worker"), nb::arg("group"), nb::arg("rank"), nb::arg("ranks"),
-           nb::arg("device"), nb::arg("stream"), nb::arg("log"))
+           nb::arg("device"), nb::arg("stream"), nb::arg("log"), nb::arg("accept"))
       .def("abandon", &ReceiverHandle::abandon)
       .def("register_model", &ReceiverHandle::register_model, nb::arg("targets"), nb::arg("apply"), nb::arg("partial"),
            nb::arg("memory"))
@@ -262,6 +286,9 @@ void bind_receiver(nb::module_& module) {
       .def("description", &ReceiverHandle::description)
       .def("fileno", &ReceiverHandle::fileno)
       .def("status", &ReceiverHandle::status);
+  module.def(
+      "decide_by", [](nb::object function) { decides = function.release().ptr(); }, nb::arg("function"),
+      "Sets what is called with a receiver's number for `accept`, its sender's tensors and their description.");
 }
 
 }  // namespace bascule::python

@@ -21,4 +21,6 @@ void sleep_if_interpreter_ends() {
   while (ends && std::this_thread::get_id() != ends_it) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+bool interpreter_ended() { return ends; }
+
 }  // namespace bascule::python

@@ -9,6 +9,7 @@ namespace bascule::python {
 // exception, which must not leave a destructor. The threads sleep until the process is gone.
 void interpreter_ends();
 void sleep_if_interpreter_ends();
+bool interpreter_ended();  // any thread
 
 class Unlocked {
  public:

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <filesystem>
@@ -122,6 +123,16 @@ TEST_F(EndpointFolderTest, AFolderThatIsRemovedIsMadeAgain) {
   wait_for(*endpoints, {});
   const Sender again = sender("a");
   wait_for(*endpoints, {"a"});
+}
+
+// As for shm:///run/user/1000/grpo and its adapters, of which any may come first.
+TEST_F(EndpointFolderTest, TheFolderAroundItMayBecomeAnEndpoint) {
+  const mode_t umask = ::umask(022);
+  const absl::StatusOr<EndpointFolder> endpoints = EndpointFolder::open(url("run/adapters"));
+  const Sender adapter = sender("other/adapters/math");
+  ::umask(umask);
+  ASSERT_THAT(endpoints, IsOk());
+  for (const std::string name : {"run", "other"}) EXPECT_THAT(Sender::listen({.endpoint = url(name)}), IsOk());
 }
 
 TEST_F(EndpointFolderTest, RefusesWhatIsNoFolderOfEndpoints) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;  // as the kernel follows
-constexpr mode_t kFolderMode = 0700, kParentMode = 0755;
+constexpr mode_t kFolderMode = 0700;
 
 class Walk {
  public:
@@ -61,7 +61,7 @@ absl::Status Walk::step(const std::string& name) {
   const fs::path path = reached_ / name;
   UniqueFd next = open(name, O_DIRECTORY);  // O_DIRECTORY also mounts what is mounted on demand
   if (!next && errno == ENOENT && missing_ == MissingFolders::kMake) {
-    if (::mkdirat(at_.get(), name.c_str(), ahead_.empty() ? kFolderMode : kParentMode) != 0 && errno != EEXIST)
+    if (::mkdirat(at_.get(), name.c_str(), kFolderMode) != 0 && errno != EEXIST)
       return errno_status(errno, cat("make folder ", path.string()));
     next = open(name, O_DIRECTORY);
   }

@@ -14,7 +14,7 @@ namespace bascule::inline v0 {
 
 enum class MissingFolders {
   kRefuse,  // NOT_FOUND
-  kMake,    // with mode 0700, and its parents with 0755, less the umask
+  kMake,    // with mode 0700, and so its parents: one of them may become an endpoint itself
 };
 
 // Returns a descriptor (O_PATH) of `folder`, reached step by step, so that no other user can lead its path elsewhere.

@@ -21,7 +21,7 @@ namespace bascule::inline v0 {
 // the session's folder, or a top-level folder such as /srv that is open to others or holds anything but an endpoint.
 // Any other folder of the user may hold other files.
 
-// Makes the folder (0700) and its parents if they are missing.
+// Makes the folder and its parents (all 0700) if they are missing.
 absl::StatusOr<UniqueFd> make_private_folder(const std::filesystem::path& folder, std::string_view example = {});
 // Returns NOT_FOUND if there is no such folder.
 absl::StatusOr<UniqueFd> open_private_folder(const std::filesystem::path& folder, std::string_view example = {});

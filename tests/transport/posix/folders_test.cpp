@@ -91,13 +91,13 @@ TEST_F(Folders, BehindLinksWithoutAnEndAreRefused) {
   EXPECT_THAT(refused(link_ / "run").ToString(), HasSubstr("Too many levels of symbolic links"));
 }
 
-TEST_F(Folders, AreMadeWithParentsThatOthersCannotWrite) {
+TEST_F(Folders, AreMadeWithParentsThatOthersCannotEnter) {
   const mode_t umask = ::umask(0);
   const fs::path made = temp_.path() / "new" / "er" / "run";
   EXPECT_THAT(reach_folder(made, MissingFolders::kMake), IsOk());
   ::umask(umask);
   EXPECT_EQ(fs::status(made).permissions(), fs::perms(0700));
-  EXPECT_EQ(fs::status(made.parent_path()).permissions(), fs::perms(0755));
+  EXPECT_EQ(fs::status(made.parent_path()).permissions(), fs::perms(0700));
   EXPECT_THAT(refused(temp_.path() / "none"), StatusIs(StatusCode::kNotFound, HasSubstr("none")));
 }
 
