@@ -9,6 +9,7 @@
 #include <bascule/kernels/element_device.cuh>
 #include <bascule/kernels/launch_device.cuh>
 #include <bascule/kernels/path_device.cuh>
+#include <bascule/kernels/product_device.cuh>
 
 namespace bascule::inline v0::kernels::cuda {
 
@@ -98,7 +99,7 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
   }
 }
 
-// Starts with tile `first_tile`.
+// Starts with tile `first_tile`. Products need the registers of two blocks.
 template <bool kComputes>
 __global__ void __launch_bounds__(kThreads, kComputes ? 1 : 2)
     pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestOutput target) {
@@ -107,11 +108,8 @@ __global__ void __launch_bounds__(kThreads, kComputes ? 1 : 2)
   const std::uint64_t* const block_keys = make_block_keys();
   if constexpr (kComputes) {
     if (tile.path == TilePath::kProduct) {
-      const Segment& segment = table.segments[tile.first_piece];
-      const PackProduct product{
-          segment, table.arithmetic[segment.arithmetic], table.addresses, slot, number, block_keys, target};
-      __shared__ float left[PackProduct::kLeft];
-      return segment.slot_dtype == DType::kF32 ? product.run<4>(left) : product.run<8>(left);
+      __shared__ PackProduct::Group groups[PackProduct::kGroups];
+      return PackProduct(groups, block_keys).run(table.segments[tile.first_piece], table, slot, first_tile, target);
     }
   }
   if (tile.path != TilePath::kPieces) {

@@ -50,14 +50,14 @@ std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::ui
   return tile;
 }
 
-// Whether the tile lies in one run to which a product is added, and threads can take 16 bytes of it at a time.
+// Whether the tile lies in one run to which a product is added, and rows begin at multiples of 16 bytes.
 bool is_product(std::span<const Segment* const> inside, std::uint64_t begin, std::span<const Arithmetic> arithmetic) {
   if (inside.size() != 1 || inside[0]->arithmetic == kNoArithmetic) return false;
   const Segment& run = *inside[0];
   const Arithmetic& wanted = arithmetic[run.arithmetic];
   return run.is_run() && wanted.rank > 0 && run.slot_offset <= begin && begin + kTileBytes <= slot_end_of(run) &&
          run.slot_offset % kChunkBytes == 0 && wanted.columns % (kChunkBytes / size_of(run.slot_dtype)) == 0 &&
-         wanted.right.column_stride == 1;
+         run.elements <= UINT32_MAX && wanted.columns <= UINT32_MAX / 8 && wanted.right.column_stride == 1;
 }
 
 bool fits(const Segment& segment, std::size_t tensors) {

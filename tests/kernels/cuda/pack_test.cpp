@@ -104,6 +104,49 @@ TEST(CudaPack, LargeMergesAreThoseOfTheFormula) {
   }
 }
 
+// Rows with fewer bytes than a page and with more, and stretches of 1 to 513 tiles whose blocks share the right factor;
+// packed in one launch, and in launches that cut those stretches.
+TEST(CudaPack, MergesOfRowsOfEveryLength) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(23);
+  struct Shape {
+    std::int64_t rows, columns;
+    std::uint32_t rank;
+  };
+  for (const DType slot : {DType::kBF16, DType::kF32}) {
+    for (const auto& [rows, columns, rank] : {Shape{30'000, 8, 4},
+                                              {9'000, 24, 512},
+                                              {2'000, 896, 8},
+                                              {300, 3072, 16},
+                                              {700, 2048, 300},
+                                              {500, 4864, 1},
+                                              {170, 11'008, 32},
+                                              {90, 4104, 5},
+                                              {6, 200'000, 3}}) {
+      SCOPED_TRACE(testing::Message() << rows << " by " << columns << ", rank " << rank << ", to " << name_of(slot));
+      Adapters adapters;
+      adapters.merge({DType::kBF16, slot, DType::kF32, DType::kF32}, 3, 8, 1, 1, false, random);  // off the pages
+      adapters.merge({DType::kBF16, slot, DType::kF32, DType::kF32}, rows, columns, rank, 0.5F, false, random);
+      const std::vector<std::byte> expected = naive_pack(adapters);
+      ASSERT_NO_FATAL_FAILURE(expect_packed(adapters.tensors, expected, 0, adapters.arithmetic));
+      const TensorsOnDevice device(adapters.tensors);
+      PackPlan plan;
+      ASSERT_CUDA(PackPlan::make(adapters.tensors.segments, adapters.tensors.addresses.size(), expected.size(), &plan,
+                                 adapters.arithmetic));
+      for (const std::uint64_t step : {1, 5, 16}) {
+        const OnDevice packed(std::vector<std::byte>(expected.size()));
+        ASSERT_CUDA(plan.begin(device.addresses, packed.data(), true, nullptr));
+        for (std::uint64_t end = 2 * kTileBytes; end < expected.size(); end += step * kTileBytes)
+          ASSERT_CUDA(plan.advance(end, nullptr));
+        ASSERT_CUDA(plan.advance(expected.size(), nullptr));
+        ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+        ASSERT_TRUE(packed.bytes() == expected) << "in steps of " << step << " tiles";
+        ASSERT_EQ(to_hex(plan.digest()), to_hex(digest_of(expected)));
+      }
+    }
+  }
+}
+
 TEST(CudaPack, SlotsOfEverySmallSize) {
   BASCULE_NEEDS_GPUS(1);
   for (const std::int64_t bytes : {1, 2, 7, 15, 16, 17, 4095, 4096, 65535, 65536, 65537, 131072, 131073}) {
