@@ -10,7 +10,7 @@
 //
 // A group of 128 threads packs a quad: up to four such pages. Each thread makes the same words in all four, so it loads
 // the right factor's columns once for them. The left factor's rows lie in the group's shared memory. A stretch of as
-// many tiles as the period has pages, one per block, has four quads per block, and those of one block have the same
+// many tiles as the period has pages, one per block, has four quads per block. All quads of a block have the same
 // columns, so that its groups find the right factor in the L1 cache. Tiles at the end of a run or of a launch form a
 // shorter stretch, whose quads may have fewer pages.
 //
