@@ -14,6 +14,7 @@
 #include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
+#include <bascule/kernels/unpack.h>
 
 namespace bascule::inline v0::kernels {
 
@@ -75,6 +76,6 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
-                             const Processor& processor);
+                             const Processor& processor, WantedTotals tiles = {});
 
 }  // namespace bascule::inline v0::kernels

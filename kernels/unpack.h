@@ -3,13 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/segment.h>
 
 namespace bascule::inline v0::kernels {
+
+// For a reader of parts of a slot: the tiles whose totals it wants. Both have tiles_of(slot's bytes) entries, or none.
+struct WantedTotals {
+  std::span<const std::uint8_t> wanted{};  // not 0: give this tile's total
+  std::span<TileTotal> totals{};           // of the other tiles, nothing is written
+};
 
 // Writes to the tensors the elements of `slot` that `segments` read. Segments must be sorted by slot_offset. Each must
 // be a box of a contiguous tensor in the slot, so that its elements in C order have rising addresses there. Segments
@@ -21,8 +29,10 @@ namespace bascule::inline v0::kernels {
 // once, so the digest covers the very bytes that went to the tensors, even if the slot changes meanwhile. (An exception
 // is an element that crosses a tile's end, which happens in no Layout: its bytes past that end are loaded twice.) If
 // the slot is still being written, a tile and, because elements may cross its end, the 7 bytes after it must be there
-// before that tile is read. Blocks; uses all threads of `pool`; allocates nothing.
+// before that tile is read. Without `want_digest`, `tiles` may ask for the totals of some tiles, which also cover the
+// very bytes that went to the tensors. Blocks; uses all threads of `pool`; allocates nothing.
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
-                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool);
+                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
+                             WantedTotals tiles = {});
 
 }  // namespace bascule::inline v0::kernels
