@@ -32,6 +32,8 @@ absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
   ReadPlan read_plan;
   if (copier_ != nullptr) {
     BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
+    if (!read_plan.copy_plan->reads_all() && copier_->device() == kHost)
+      read_plan.whole_tiles = WholeTiles::make(*read_plan.copy_plan, layout);
   } else {
     BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
   }
@@ -150,15 +152,21 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   // A worker that copies everything verifies everything; so does one without a control page.
   const bool whole = attachment.copy_plan()->reads_all() || !attachment.record(publication.slot);
   const bool check = always || (endpoint_.digest != DigestMode::kOff && whole);
+  std::shared_ptr<const PartCheck> parts;
+  if (!check && endpoint_.digest != DigestMode::kOff) {
+    BASCULE_ASSIGN(parts, attachment.part_check(publication));
+  }
   local.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
   if (copier_->apply() == Apply::kCommit) {
     BASCULE_TRY(copier_->make_ready(*attachment.copy_plan(), publication));
-    local.copy =
-        std::make_shared<const CopyAtFlip>(CopyAtFlip{.publication = publication, .view = view, .check = check});
+    local.copy = std::make_shared<const CopyAtFlip>(
+        CopyAtFlip{.publication = publication, .view = view, .check = check, .parts = parts});
     BASCULE_TRY(verify(check));
+    if (parts) BASCULE_TRY(parts->check(publication, attachment.layout(), view, verifier_.pool()));
   } else {
     if (!verified) BASCULE_TRY(verifier_.check_record(attachment, publication));
-    BASCULE_TRY(copier_->copy(*attachment.copy_plan(), publication, view, set, check, verifier_.pool(), deadline));
+    BASCULE_TRY(copier_->copy(*attachment.copy_plan(), attachment.layout(), publication, view, set,
+                              {.all = check, .parts = parts.get()}, verifier_.pool(), deadline));
     attachment.end_read(view.slot);
     preparation.reached.reset();
     local.attachment = nullptr;

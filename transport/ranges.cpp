@@ -88,6 +88,16 @@ std::vector<ByteRange> whole_tiles(std::span<const ByteRange> ranges, std::uint6
   return tiles;
 }
 
+std::vector<ByteRange> unequal_tiles(std::span<const kernels::TileTotal> table, std::span<const ByteRange> tiles,
+                                     std::span<const kernels::TileTotal> found, std::uint64_t region_bytes) {
+  std::vector<ByteRange> unequal;
+  for (const ByteRange& range : tiles)
+    for (std::uint64_t begin = range.begin; begin < range.end; begin += kTileBytes)
+      if (table[begin / kTileBytes] != found[begin / kTileBytes])
+        append_range(unequal, {begin, std::min(begin + kTileBytes, region_bytes)});
+  return unequal;
+}
+
 std::vector<ByteRange> wrong_tiles(const Region& region, std::span<const kernels::TileTotal> table,
                                    std::span<const ByteRange> tiles, std::span<const std::byte> bytes,
                                    kernels::ThreadPool& pool) {
@@ -96,18 +106,13 @@ std::vector<ByteRange> wrong_tiles(const Region& region, std::span<const kernels
   for (const ByteRange& range : tiles)
     for (std::uint64_t begin = range.begin; begin < range.end; begin += kTileBytes)
       numbers.push_back(begin / kTileBytes);
-  std::vector<char> wrong(numbers.size());
+  DigestTable found(table.size());
   pool.run(numbers.size(), [&](std::size_t i) {
     const std::uint64_t begin = numbers[i] * kTileBytes;
     const auto tile = bytes.subspan(begin, std::min<std::uint64_t>(kTileBytes, bytes.size() - begin));
-    wrong[i] =
-        kernels::tile_total(tile, region.first_page + numbers[i] * kernels::kTilePages) != table[numbers[i]] ? 1 : 0;
+    found[numbers[i]] = kernels::tile_total(tile, region.first_page + numbers[i] * kernels::kTilePages);
   });
-  std::vector<ByteRange> found;
-  for (std::size_t i = 0; i < numbers.size(); ++i)
-    if (wrong[i] != 0)
-      append_range(found, {numbers[i] * kTileBytes, std::min((numbers[i] + 1) * kTileBytes, region.bytes)});
-  return found;
+  return unequal_tiles(table, tiles, found, region.bytes);
 }
 
 }  // namespace bascule::inline v0

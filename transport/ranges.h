@@ -35,6 +35,10 @@ std::uint64_t bytes_of(std::span<const ByteRange> ranges);
 // Returns the tiles of a region of `region_bytes` that lie within `ranges` with all their bytes, as ranges of bytes.
 std::vector<ByteRange> whole_tiles(std::span<const ByteRange> ranges, std::uint64_t region_bytes);
 
+// Returns the part of `tiles`, from whole_tiles() of a region of `region_bytes`, whose totals differ in the two tables.
+std::vector<ByteRange> unequal_tiles(std::span<const kernels::TileTotal> table, std::span<const ByteRange> tiles,
+                                     std::span<const kernels::TileTotal> found, std::uint64_t region_bytes);
+
 // Returns the part of `tiles`, from whole_tiles(), whose bytes differ from the bytes that the table was made of.
 // `bytes` is the whole region, of which only these tiles are read; `table` must have passed Regions::check(). Blocks;
 // uses all threads of `pool`.
