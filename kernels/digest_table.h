@@ -21,6 +21,12 @@ struct TableOutput {
   std::span<TileTotal> totals{};  // tiles_of(region's bytes) of them, or none: no table is wanted
 };
 
+// For a reader of parts of a slot: the tiles whose totals it wants. Both have tiles_of(slot's bytes) entries, or none.
+struct WantedTotals {
+  std::span<const std::uint8_t> wanted{};  // not 0: give this tile's total
+  std::span<TileTotal> totals{};           // of the other tiles, nothing is written
+};
+
 // Computes the digest of `bytes` as digest() of digest.h does, and fills the table. If its first page is not page 0,
 // only the table is of use. Blocks; allocates nothing.
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, TableOutput table);

@@ -14,7 +14,6 @@
 #include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
-#include <bascule/kernels/unpack.h>
 
 namespace bascule::inline v0::kernels {
 

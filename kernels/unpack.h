@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -12,12 +11,6 @@
 #include <bascule/kernels/segment.h>
 
 namespace bascule::inline v0::kernels {
-
-// For a reader of parts of a slot: the tiles whose totals it wants. Both have tiles_of(slot's bytes) entries, or none.
-struct WantedTotals {
-  std::span<const std::uint8_t> wanted{};  // not 0: give this tile's total
-  std::span<TileTotal> totals{};           // of the other tiles, nothing is written
-};
 
 // Writes to the tensors the elements of `slot` that `segments` read. Segments must be sorted by slot_offset. Each must
 // be a box of a contiguous tensor in the slot, so that its elements in C order have rising addresses there. Segments
