@@ -97,8 +97,12 @@ class Attachment {
   const Layout& layout() const { return layout_; }
   const std::shared_ptr<const std::string>& description() const { return description_; }  // null if there is none
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
-  // Returns what an engine that copies only parts of the version compares. Null if it copies everything, or if the
-  // sender made no digest or no digest table. DATA_LOSS: the table is not the version's.
+  bool copies_parts() const { return read_plan_.whole_tiles != nullptr; }  // an engine in host memory
+  // Returns the version's digest table, or nullopt if the sender made no digest or no table. DATA_LOSS: the table is
+  // not the version's.
+  absl::StatusOr<std::optional<DigestTable>> digest_table(const Publication& publication) const;
+  // Returns what an engine that copies only parts of the version compares. Null if it copies everything, or there is no
+  // table. Returns the errors of digest_table().
   absl::StatusOr<std::shared_ptr<const PartCheck>> part_check(const Publication& publication) const;
   // Reads a sender's slot on the control page. Returns nullopt without such a page, as over TCP.
   std::optional<SlotRecord> record(SlotId slot) const {

@@ -7,18 +7,21 @@
 namespace bascule::inline v0 {
 namespace {
 
-absl::Status wrong_bytes(const Publication& publication, const Layout& layout, const ByteRange& first,
-                         std::uint64_t bytes) {
-  const auto tensor = std::ranges::find_if(layout.tensors(), [&](const Placement& placed) {
-    return placed.offset < first.end && first.begin < placed.offset + placed.bytes;
-  });
-  return absl::DataLossError(cat(
-      "slot ", publication.slot.index, " of version ", publication.version, ": bytes [", first.begin, ", ", first.end,
-      ")", tensor == layout.tensors().end() ? "" : cat(", where tensor ", tensor->spec.name, " lies,"),
-      " are not the bytes that were sealed; ", bytes, " of the bytes that this worker verifies are in wrong tiles"));
+absl::Status wrong_bytes(const Publication& publication, const Layout& layout, std::span<const ByteRange> wrong) {
+  return absl::DataLossError(cat("slot ", publication.slot.index, " of version ", publication.version, ": ",
+                                 place_of(layout, wrong.front()), " are not the bytes that were sealed; ",
+                                 bytes_of(wrong), " of the bytes that this worker verifies are in wrong tiles"));
 }
 
 }  // namespace
+
+std::string place_of(const Layout& layout, const ByteRange& range) {
+  const auto tensor = std::ranges::find_if(layout.tensors(), [&](const Placement& placed) {
+    return placed.offset < range.end && range.begin < placed.offset + placed.bytes;
+  });
+  return cat("bytes [", range.begin, ", ", range.end, ")",
+             tensor == layout.tensors().end() ? "" : cat(", where tensor ", tensor->spec.name, " lies,"));
+}
 
 std::shared_ptr<const WholeTiles> WholeTiles::make(const Plan& plan, const Layout& layout) {
   const absl::StatusOr<std::vector<ByteRange>> ranges = ranges_of(plan.segments());
@@ -36,12 +39,12 @@ absl::Status PartCheck::check(const Publication& publication, const Layout& layo
                               kernels::ThreadPool& pool) const {
   const std::vector<ByteRange> wrong =
       wrong_tiles({.bytes = publication.bytes}, table, tiles->ranges, view.bytes, pool);
-  return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong.front(), bytes_of(wrong));
+  return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong);
 }
 
 absl::Status PartCheck::check(const Publication& publication, const Layout& layout, const DigestTable& found) const {
   const std::vector<ByteRange> wrong = unequal_tiles(table, tiles->ranges, found, publication.bytes);
-  return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong.front(), bytes_of(wrong));
+  return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong);
 }
 
 }  // namespace bascule::inline v0

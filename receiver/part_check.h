@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +25,9 @@ struct WholeTiles {
   std::vector<ByteRange> ranges;       // of the slot
   std::vector<std::uint8_t> is_whole;  // for each tile of the slot: 1 or 0
 };
+
+// "bytes [65536, 131072), where tensor w lies,": the first tensor that has bytes in the range.
+std::string place_of(const Layout& layout, const ByteRange& range);
 
 struct PartCheck {
   std::shared_ptr<const WholeTiles> tiles;

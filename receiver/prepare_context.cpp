@@ -97,7 +97,8 @@ absl::Status PrepareContext::prepare(const Publication& publication, const BackS
     preparation.reached = ready.view;
     preparation.local.weights = std::move(ready.weights);
     BASCULE_TRY(wait_for_set(set));
-    return take_in(publication, set.set, preparation, false);
+    const SlotView view = ready.view;
+    return located(take_in(publication, set.set, preparation, false), publication, view);
   };
   absl::Status prepared = caught(work);
   if (!prepared.ok()) settle_for_good();  // else it would be unmapped while a device reads it
@@ -120,6 +121,19 @@ absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_t
   settle_for_good();
   attachment->end_read(preparation.reached->slot);
   return taken;
+}
+
+// Names the first wrong bytes in an error of a digest, if a table tells. Reads all bytes again.
+absl::Status PrepareContext::located(const absl::Status& lost, const Publication& publication, const SlotView& view) {
+  if (!absl::IsDataLoss(lost) || view.device != kHost) return lost;
+  const absl::StatusOr<std::optional<DigestTable>> table = attachment_->digest_table(publication);
+  if (!table.ok() || !*table || attachment_->copies_parts()) return lost;
+  const ByteRange all{0, publication.bytes};
+  const std::vector<ByteRange> wrong =
+      wrong_tiles({.bytes = publication.bytes}, **table, {&all, 1}, view.bytes, verifier_.pool());
+  if (wrong.empty()) return lost;
+  return absl::DataLossError(cat(message_of(lost), "; wrong are ", place_of(attachment_->layout(), wrong.front()),
+                                 " and ", bytes_of(wrong) - bytes_of({wrong.data(), 1}), " bytes after them"));
 }
 
 // Everything after reaching the bytes; `verified`: they are known to be right.

@@ -79,10 +79,15 @@ class PartsOver : public testing::TestWithParam<std::tuple<const char*, Apply>> 
     EXPECT_THAT(sender_->publish(*std::move(loan)), IsOk());
     return w;
   }
-  Receiver join(PartOfW& part) const {
-    absl::StatusOr<Receiver> receiver = Receiver::connect({.endpoint = endpoint(), .worker = "w"});
+  Receiver join(PartOfW& part) const { return join(part.targets(), ""); }
+  Receiver join(std::vector<TargetTensor> targets, std::string_view options) const {
+    absl::StatusOr<Receiver> receiver =
+        Receiver::connect({.endpoint = endpoint() + std::string(options), .worker = "w"});
     EXPECT_THAT(receiver, IsOk());
-    EXPECT_THAT(receiver->register_model(part.targets(), {.apply = std::get<1>(GetParam()), .partial = true}), IsOk());
+    const ModelOptions copies{.apply = std::get<1>(GetParam()), .partial = true};
+    if (!targets.empty()) {
+      EXPECT_THAT(receiver->register_model(std::move(targets), copies), IsOk());
+    }
     receiver->join();
     return *std::move(receiver);
   }
@@ -124,6 +129,23 @@ TEST_P(PartsOver, AWrongByteInATileThatIsCopiedWholeIsNamed) {
   ASSERT_TRUE(flips(receiver)) << "once the byte is right";
   EXPECT_TRUE(std::ranges::all_of(part.rows, [](std::byte byte) { return byte == std::byte{1}; }) ||
               std::get<1>(GetParam()) == Apply::kBackground);
+}
+
+// Also to a worker that takes everything: by copies, or in place with digest=always.
+TEST_P(PartsOver, AWrongByteOfAWholeVersionIsNamed) {
+  std::byte* const w = publish(std::byte{1});
+  w[2 * kRow + 5] ^= std::byte{4};
+  w[4 * kRow] ^= std::byte{4};
+  std::vector<std::byte> whole(5 * kRow), b(100);
+  const std::vector<TargetTensor> targets = {
+      {.name = "w", .dtype = DType::kU8, .shape = kSpecs[0].shape, .data = whole.data()},
+      {.name = "b", .dtype = DType::kU8, .shape = kSpecs[1].shape, .data = b.data()}};
+  for (const bool in_place : {false, true}) {
+    Receiver receiver = in_place ? join({}, "?digest=always") : join(targets, "");
+    EXPECT_THAT(error_of(receiver),
+                AllOf(HasSubstr("changed after they were sealed"),
+                      HasSubstr("wrong are bytes [131072, 196608), where tensor w lies, and 65536")));
+  }
 }
 
 TEST_P(PartsOver, TilesThatAreNotCopiedWholeAreNotChecked) {
