@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstring>
 
 #include <bascule/kernels/digest_function.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
@@ -35,22 +37,33 @@ TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor) 
   return sums;
 }
 
-Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor) {
+Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor, TableOutput table) {
+  assert(table.totals.empty() || table.totals.size() == tiles_of(bytes.size()));
   SharedTotal shared;
   const std::size_t piece_bytes = piece_bytes_of(bytes.size(), pool.threads());
   pool.run((bytes.size() + piece_bytes - 1) / piece_bytes, [&](std::size_t piece) {
     const std::size_t end = std::min(bytes.size(), (piece + 1) * piece_bytes);
-    TileTotal total;
+    TileAdder tiles(table);
     for (std::size_t begin = piece * piece_bytes; begin < end; begin += kTileBytes) {
       const auto tile = bytes.subspan(begin, std::min(kTileBytes, end - begin));
-      total.add(tile_sums(tile, processor), begin / kTileBytes, tile.size());
+      tiles.add(tile_sums(tile, processor), begin / kTileBytes, tile.size());
     }
-    shared.add(total);
+    shared.add(tiles.total());
   });
   return shared.total().finish(bytes.size());
 }
 
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool) { return digest(bytes, pool, best_processor()); }
+
+Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, TableOutput table) {
+  return digest(bytes, pool, best_processor(), table);
+}
+
+TileTotal tile_total(std::span<const std::byte> tile, std::uint64_t first_page) {
+  TileTotal total;
+  total.add_pages(tile_sums(tile, best_processor()), first_page, tile.size());
+  return total;
+}
 
 void PieceDigest::add(std::uint64_t offset, std::span<const std::byte> piece) {
   TileTotal total{.low = low_, .high = high_};

@@ -97,19 +97,24 @@ struct TileTotal {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
 
-  // Adds tile number `tile`, of which `bytes` bytes lie in the slot.
-  constexpr void add(const TileSums& sums, std::uint64_t tile, std::size_t bytes = kTileBytes) {
+  // Adds the pages of one tile, of which `bytes` bytes lie in the slot. `first_page` is the number of its first page.
+  constexpr void add_pages(const TileSums& sums, std::uint64_t first_page, std::size_t bytes) {
     for (std::size_t page = 0; page < pages_of(bytes); ++page) {
-      const Digest hash = mix128(sums.pages[page].first, sums.pages[page].second, tile * kTilePages + page);
+      const Digest hash = mix128(sums.pages[page].first, sums.pages[page].second, first_page + page);
       low += hash.low;
       high += hash.high;
     }
+  }
+  // Adds tile number `tile` of a slot.
+  constexpr void add(const TileSums& sums, std::uint64_t tile, std::size_t bytes = kTileBytes) {
+    add_pages(sums, tile * kTilePages, bytes);
   }
   constexpr void add(const TileTotal& other) {
     low += other.low;
     high += other.high;
   }
   constexpr Digest finish(std::uint64_t length_bytes) const { return mix128(low, high, length_bytes); }
+  friend constexpr bool operator==(const TileTotal&, const TileTotal&) = default;
 };
 
 }  // namespace bascule::inline v0::kernels

@@ -18,14 +18,15 @@ class TilePacker {
  public:
   TilePacker(std::span<const Segment> segments, std::span<const Arithmetic> arithmetic,
              std::span<const std::byte* const> tensors, std::span<std::byte> slot, bool want_digest,
-             const Processor& processor)
+             const Processor& processor, TableOutput table)
       : segments_(segments),
         arithmetic_(arithmetic),
         tensors_(tensors),
         slot_(slot),
         want_digest_(want_digest),
         processor_(processor),
-        stream_copy_(pays_to_stream(slot) ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr) {}
+        stream_copy_(pays_to_stream(slot) ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr),
+        total_(table) {}
 
   // `piece` begins on a tile and ends on one or at the slot's end.
   void take(OrderedWork::Piece piece) {
@@ -41,7 +42,7 @@ class TilePacker {
     processor_.flush();
   }
 
-  const TileTotal& total() const { return total_; }
+  const TileTotal& total() const { return total_.total(); }
 
  private:
   static bool pays_to_stream(std::span<const std::byte> slot) {
@@ -156,7 +157,7 @@ class TilePacker {
   const Processor& processor_;
   TileWriter stream_copy_;                    // null: ordinary stores, directly into the slot
   std::span<const Segment>::iterator first_;  // the first segment that ends after the tile's beginning
-  TileTotal total_;
+  TileAdder total_;
 };
 
 [[maybe_unused]] bool cover(std::span<const Segment> segments, std::span<const Arithmetic> arithmetic,
@@ -190,16 +191,18 @@ bool can_compute(const Segment& segment, std::span<const Arithmetic> arithmetic,
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done, const Processor& processor,
-                           std::span<const Arithmetic> arithmetic) {
+                           std::span<const Arithmetic> arithmetic, TableOutput table) {
   assert(cover(segments, arithmetic, tensors.size(), slot.size()));
+  assert(table.totals.empty() || (want_digest && table.totals.size() == tiles_of(slot.size())));
   return in_pieces(slot.size(), want_digest, pool, bytes_done,
-                   [&] { return TilePacker(segments, arithmetic, tensors, slot, want_digest, processor); });
+                   [&] { return TilePacker(segments, arithmetic, tensors, slot, want_digest, processor, table); });
 }
 
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
-                           std::atomic<std::uint64_t>* bytes_done, std::span<const Arithmetic> arithmetic) {
-  return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor(), arithmetic);
+                           std::atomic<std::uint64_t>* bytes_done, std::span<const Arithmetic> arithmetic,
+                           TableOutput table) {
+  return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor(), arithmetic, table);
 }
 
 }  // namespace bascule::inline v0::kernels

@@ -8,6 +8,7 @@
 #include <span>
 
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/dtype.h>
 #include <bascule/kernels/segment.h>
 
@@ -27,11 +28,12 @@ bool can_compute(const Segment& segment, std::span<const Arithmetic> arithmetic,
 // overlap, and be dense in the slot: slot_strides follow C order over `shape`. `tensors[i]` is the address of tensor i,
 // of any alignment. With `want_digest`, returns the slot's digest, made in the same pass. `bytes_done`, if given, must
 // be zero at first; pack raises it (release) with the slot's complete prefix, which readers may copy meanwhile.
-// `arithmetic` is what Segment::arithmetic refers to (can_compute()). Blocks; uses all threads of `pool` and 224 KiB of
-// each one's stack; allocates nothing.
+// `arithmetic` is what Segment::arithmetic refers to (can_compute()). With `want_digest`, `table` may ask for the
+// slot's digest table; if its first page is not page 0, only the table is of use, not the returned digest. Blocks; uses
+// all threads of `pool` and 224 KiB of each one's stack; allocates nothing.
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done = nullptr,
-                           std::span<const Arithmetic> arithmetic = {});
+                           std::span<const Arithmetic> arithmetic = {}, TableOutput table = {});
 
 }  // namespace bascule::inline v0::kernels

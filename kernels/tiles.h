@@ -11,6 +11,7 @@
 
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/digest_function.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
 
@@ -44,18 +45,36 @@ class SharedTotal {
   std::atomic<std::uint64_t> high_{0};
 };
 
+// Adds up the tiles that one thread takes, and stores the total of each in the table, if one is wanted.
+class TileAdder {
+ public:
+  explicit TileAdder(TableOutput table) : table_(table) {}
+
+  void add(const TileSums& sums, std::uint64_t tile, std::size_t bytes = kTileBytes) {
+    TileTotal of_tile;
+    of_tile.add_pages(sums, table_.first_page + tile * kTilePages, bytes);
+    if (!table_.totals.empty()) table_.totals[tile] = of_tile;
+    total_.add(of_tile);
+  }
+  const TileTotal& total() const { return total_; }
+
+ private:
+  TableOutput table_;
+  TileTotal total_;
+};
+
 // The sums of one tile. The last tile may be shorter than kTileBytes: its last page is extended by zeros.
 TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor);
 
-Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor);
+Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor, TableOutput table = {});
 
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done, const Processor& processor,
-                           std::span<const Arithmetic> arithmetic = {});
+                           std::span<const Arithmetic> arithmetic = {}, TableOutput table = {});
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
-                             const Processor& processor);
+                             const Processor& processor, WantedTotals tiles = {});
 
 }  // namespace bascule::inline v0::kernels

@@ -18,11 +18,12 @@ namespace {
 class TileUnpacker {
  public:
   TileUnpacker(std::span<const Segment> segments, std::span<std::byte* const> tensors, std::span<const std::byte> slot,
-               bool want_digest, const Processor& processor)
+               bool want_digest, WantedTotals tiles, const Processor& processor)
       : segments_(segments),
         tensors_(tensors),
         slot_(slot),
         want_digest_(want_digest),
+        tiles_(tiles),
         processor_(processor),
         stream_copy_(slot.size() > kFitsInCachesBytes ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr),
         first_(segments_.begin()) {}
@@ -31,8 +32,14 @@ class TileUnpacker {
   void take(OrderedWork::Piece piece) {
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
       const std::uint64_t end = std::min(begin + kTileBytes, slot_.size());
-      const TileSums sums = take_tile(begin, end);
-      if (want_digest_) total_.add(sums, begin / kTileBytes, end - begin);
+      const std::uint64_t tile = begin / kTileBytes;
+      const bool wanted = !want_digest_ && !tiles_.wanted.empty() && tiles_.wanted[tile] != 0;
+      const TileSums sums = take_tile(begin, end, want_digest_ || wanted);
+      if (want_digest_) total_.add(sums, tile, end - begin);
+      if (wanted) {
+        tiles_.totals[tile] = {};
+        tiles_.totals[tile].add(sums, tile, end - begin);
+      }
     }
     processor_.flush();
   }
@@ -42,11 +49,11 @@ class TileUnpacker {
  private:
   static constexpr std::size_t kMostBehind = 7;  // an element that begins in a tile may reach so many bytes past it
 
-  TileSums take_tile(std::uint64_t begin, std::uint64_t end) {
+  TileSums take_tile(std::uint64_t begin, std::uint64_t end, bool digest) {
     while (first_ != segments_.end() && slot_reach_of(*first_) <= begin) ++first_;
     const std::span<const std::byte> tile = slot_.subspan(begin, end - begin);
-    if (std::byte* const target = run_of_tile(begin, end)) return copy_tile(tile, target);
-    if (!want_digest_) {
+    if (std::byte* const target = run_of_tile(begin, end)) return copy_tile(tile, target, digest);
+    if (!digest) {
       scatter_tile(begin, end, slot_.data(), 0);
       return {};
     }
@@ -80,22 +87,23 @@ class TileUnpacker {
   }
 
   // Bypasses the caches if possible; otherwise digests the written bytes.
-  TileSums copy_tile(std::span<const std::byte> tile, std::byte* target) const {
+  TileSums copy_tile(std::span<const std::byte> tile, std::byte* target, bool digest) const {
     constexpr std::uintptr_t kAlignment = 32;
     if (stream_copy_ != nullptr && tile.size() == kTileBytes &&
         reinterpret_cast<std::uintptr_t>(target) % kAlignment == 0) {
       TileSums sums;
-      stream_copy_(tile.data(), target, 0, kTileBytes, want_digest_ ? &sums : nullptr);
+      stream_copy_(tile.data(), target, 0, kTileBytes, digest ? &sums : nullptr);
       return sums;
     }
     std::memcpy(target, tile.data(), tile.size());
-    return want_digest_ ? tile_sums({target, tile.size()}, processor_) : TileSums{};
+    return digest ? tile_sums({target, tile.size()}, processor_) : TileSums{};
   }
 
   std::span<const Segment> segments_;
   std::span<std::byte* const> tensors_;
   std::span<const std::byte> slot_;
   bool want_digest_;
+  WantedTotals tiles_;
   const Processor& processor_;
   TileWriter stream_copy_;                    // null: ordinary stores
   std::span<const Segment>::iterator first_;  // all earlier segments end before the tile
@@ -117,15 +125,17 @@ class TileUnpacker {
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
-                             const Processor& processor) {
+                             const Processor& processor, WantedTotals tiles) {
   assert(fit(segments, tensors.size(), slot.size()));
+  assert(tiles.wanted.size() == tiles.totals.size() &&
+         (tiles.wanted.empty() || tiles.wanted.size() == tiles_of(slot.size())));
   return in_pieces(slot.size(), want_digest, pool, nullptr,
-                   [&] { return TileUnpacker(segments, tensors, slot, want_digest, processor); });
+                   [&] { return TileUnpacker(segments, tensors, slot, want_digest, tiles, processor); });
 }
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
-                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool) {
-  return unpack(segments, tensors, slot, want_digest, pool, best_processor());
+                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool, WantedTotals tiles) {
+  return unpack(segments, tensors, slot, want_digest, pool, best_processor(), tiles);
 }
 
 }  // namespace bascule::inline v0::kernels

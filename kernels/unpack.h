@@ -7,6 +7,7 @@
 #include <span>
 
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/segment.h>
 
 namespace bascule::inline v0::kernels {
@@ -21,8 +22,10 @@ namespace bascule::inline v0::kernels {
 // once, so the digest covers the very bytes that went to the tensors, even if the slot changes meanwhile. (An exception
 // is an element that crosses a tile's end, which happens in no Layout: its bytes past that end are loaded twice.) If
 // the slot is still being written, a tile and, because elements may cross its end, the 7 bytes after it must be there
-// before that tile is read. Blocks; uses all threads of `pool`; allocates nothing.
+// before that tile is read. Without `want_digest`, `tiles` may ask for the totals of some tiles, which also cover the
+// very bytes that went to the tensors. Blocks; uses all threads of `pool`; allocates nothing.
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
-                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool);
+                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
+                             WantedTotals tiles = {});
 
 }  // namespace bascule::inline v0::kernels

@@ -121,6 +121,23 @@ absl::Status Attachment::find_again(const Publication& publication) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<DigestTable>> Attachment::digest_table(const Publication& publication) const {
+  if (!control_page_ || !publication.digest) return std::nullopt;
+  std::optional<DigestTable> table = control_page_->table(publication.slot.index);
+  if (!table) return std::nullopt;
+  BASCULE_ASSIGN(const Regions regions, Regions::make({&publication.bytes, 1}));
+  BASCULE_TRY(annotate(regions.check({&*table, 1}, *publication.digest),
+                       cat("slot ", publication.slot.index, " of version ", publication.version)));
+  return table;
+}
+
+absl::StatusOr<std::shared_ptr<const PartCheck>> Attachment::part_check(const Publication& publication) const {
+  if (!read_plan_.whole_tiles) return nullptr;
+  BASCULE_ASSIGN(std::optional<DigestTable> table, digest_table(publication));
+  if (!table) return nullptr;
+  return std::make_shared<const PartCheck>(PartCheck{.tiles = read_plan_.whole_tiles, .table = *std::move(table)});
+}
+
 absl::Status Attachment::accept(ReceivedOffer offer) {
   const std::vector<SlotId> slots = offer.slots;
   offer.written = [this](SlotId slot) {

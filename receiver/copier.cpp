@@ -101,11 +101,17 @@ std::optional<std::vector<TensorSpec>> Copier::expected() const {
   return specs;
 }
 
-absl::Status Copier::copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
-                          kernels::ThreadPool& pool, Deadline deadline) {
+absl::Status Copier::copy(const Plan& plan, const Layout& layout, const Publication& publication, const SlotView& view,
+                          int set, Check check, kernels::ThreadPool& pool, Deadline deadline) {
   const std::vector<std::byte*>& addresses = sets_[static_cast<std::size_t>(set)].addresses;
-  const bool want_digest = check && publication.digest;
+  const bool want_digest = check.all && publication.digest;
   std::optional<Digest> found;
+  if (device_ == kHost && !want_digest && check.parts != nullptr) {
+    DigestTable totals(check.parts->table.size());
+    kernels::unpack(plan.segments(), addresses, view.bytes, false, pool,
+                    {.wanted = check.parts->tiles->is_whole, .totals = totals});
+    return check.parts->check(publication, layout, totals);
+  }
   if (device_ == kHost) {
     found = kernels::unpack(plan.segments(), addresses, view.bytes, want_digest, pool);
   } else {

@@ -55,11 +55,16 @@ class Copier {
   int after(std::optional<int> set) const { return apply_ == Apply::kCommit ? 0 : set ? 1 - *set : 1; }
   const std::shared_ptr<const Weights>& weights(int set) const { return sets_[static_cast<std::size_t>(set)].weights; }
 
-  // Copies `publication` from `view` into `set`. If `check`, also makes the digest in the same pass, and returns
-  // DATA_LOSS if that is not the sealed one; the set then holds neither the previous version nor this one. Returns
-  // DEADLINE_EXCEEDED if a device has not finished; it may read the slot until settle().
-  absl::Status copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
-                    kernels::ThreadPool& pool, Deadline deadline);
+  // What copy() verifies in the pass that copies.
+  struct Check {
+    bool all = false;                  // the digest of all bytes of the slot
+    const PartCheck* parts = nullptr;  // otherwise, in host memory, the tiles that are copied whole
+  };
+  // Copies `publication`, which has `layout`, from `view` into `set`. Returns DATA_LOSS if what it verifies is not what
+  // was sealed; the set then holds neither the previous version nor this one. Returns DEADLINE_EXCEEDED if a device has
+  // not finished; it may read the slot until settle().
+  absl::Status copy(const Plan& plan, const Layout& layout, const Publication& publication, const SlotView& view,
+                    int set, Check check, kernels::ThreadPool& pool, Deadline deadline);
   // If the targets lie on a device, copies a new plan there, so that no flip waits for it. Prepare thread.
   absl::Status make_ready(const Plan& plan, const Publication& publication);
   // Blocks until no device still copies for this object, even for a copy() that ran out of time. Returns

@@ -16,7 +16,8 @@ namespace bascule::inline v0 {
 struct CopyAtFlip {
   Publication publication;
   SlotView view;
-  bool check = false;  // make the digest in the same pass
+  bool check = false;                        // make the digest in the same pass
+  std::shared_ptr<const PartCheck> parts{};  // what to check in that pass otherwise; null: nothing
 };
 
 struct LocalVersion {

@@ -32,6 +32,8 @@ absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
   ReadPlan read_plan;
   if (copier_ != nullptr) {
     BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
+    if (!read_plan.copy_plan->reads_all() && copier_->device() == kHost)
+      read_plan.whole_tiles = WholeTiles::make(*read_plan.copy_plan, layout);
   } else {
     BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
   }
@@ -95,7 +97,8 @@ absl::Status PrepareContext::prepare(const Publication& publication, const BackS
     preparation.reached = ready.view;
     preparation.local.weights = std::move(ready.weights);
     BASCULE_TRY(wait_for_set(set));
-    return take_in(publication, set.set, preparation, false);
+    const SlotView view = ready.view;
+    return located(take_in(publication, set.set, preparation, false), publication, view);
   };
   absl::Status prepared = caught(work);
   if (!prepared.ok()) settle_for_good();  // else it would be unmapped while a device reads it
@@ -118,6 +121,19 @@ absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_t
   settle_for_good();
   attachment->end_read(preparation.reached->slot);
   return taken;
+}
+
+// Names the first wrong bytes in an error of a digest, if a table tells. Reads all bytes again.
+absl::Status PrepareContext::located(const absl::Status& lost, const Publication& publication, const SlotView& view) {
+  if (!absl::IsDataLoss(lost) || view.device != kHost) return lost;
+  const absl::StatusOr<std::optional<DigestTable>> table = attachment_->digest_table(publication);
+  if (!table.ok() || !*table || attachment_->copies_parts()) return lost;
+  const ByteRange all{0, publication.bytes};
+  const std::vector<ByteRange> wrong =
+      wrong_tiles({.bytes = publication.bytes}, **table, {&all, 1}, view.bytes, verifier_.pool());
+  if (wrong.empty()) return lost;
+  return absl::DataLossError(cat(message_of(lost), "; wrong are ", place_of(attachment_->layout(), wrong.front()),
+                                 " and ", bytes_of(wrong) - bytes_of({wrong.data(), 1}), " bytes after them"));
 }
 
 // Everything after reaching the bytes; `verified`: they are known to be right.
@@ -150,15 +166,21 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   // A worker that copies everything verifies everything; so does one without a control page.
   const bool whole = attachment.copy_plan()->reads_all() || !attachment.record(publication.slot);
   const bool check = always || (endpoint_.digest != DigestMode::kOff && whole);
+  std::shared_ptr<const PartCheck> parts;
+  if (!check && endpoint_.digest != DigestMode::kOff) {
+    BASCULE_ASSIGN(parts, attachment.part_check(publication));
+  }
   local.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
   if (copier_->apply() == Apply::kCommit) {
     BASCULE_TRY(copier_->make_ready(*attachment.copy_plan(), publication));
-    local.copy =
-        std::make_shared<const CopyAtFlip>(CopyAtFlip{.publication = publication, .view = view, .check = check});
+    local.copy = std::make_shared<const CopyAtFlip>(
+        CopyAtFlip{.publication = publication, .view = view, .check = check, .parts = parts});
     BASCULE_TRY(verify(check));
+    if (parts) BASCULE_TRY(parts->check(publication, attachment.layout(), view, verifier_.pool()));
   } else {
     if (!verified) BASCULE_TRY(verifier_.check_record(attachment, publication));
-    BASCULE_TRY(copier_->copy(*attachment.copy_plan(), publication, view, set, check, verifier_.pool(), deadline));
+    BASCULE_TRY(copier_->copy(*attachment.copy_plan(), attachment.layout(), publication, view, set,
+                              {.all = check, .parts = parts.get()}, verifier_.pool(), deadline));
     attachment.end_read(view.slot);
     preparation.reached.reset();
     local.attachment = nullptr;

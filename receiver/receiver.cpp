@@ -130,8 +130,9 @@ struct Receiver::Impl {
   bool copy(const LocalVersion& next) {
     Copier& copier = *session.copier();
     const absl::Status copied = caught([&] {
-      return copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
-                         static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool(),
+      return copier.copy(*next.attachment->copy_plan(), next.attachment->layout(), next.copy->publication,
+                         next.copy->view, static_cast<int>(next.slot.index),
+                         {.all = next.copy->check, .parts = next.copy->parts.get()}, copier.flip_pool(),
                          Deadline(flip_timeout));
     });
     if (copied.ok()) return true;

@@ -18,17 +18,19 @@ class HostPacker final : public Packer {
   explicit HostPacker(kernels::ThreadPool& pool) : pool_(pool) {}
 
   bool enqueues() const override { return false; }
+  bool makes_tables() const override { return true; }
   absl::Status check(const Packing&) override { return absl::OkStatus(); }
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
-  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
-                    std::atomic<std::uint64_t>& bytes_done) override {
+  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
+                    std::span<kernels::TileTotal> table) override {
     digest_ = kernels::pack(packing.segments, packing.addresses, slot.writable(), want_digest, pool_, &bytes_done,
-                            packing.arithmetic);
+                            packing.arithmetic, {.totals = want_digest ? table : std::span<kernels::TileTotal>()});
     return absl::OkStatus();
   }
-  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream) override {
+  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream,
+                      std::span<kernels::TileTotal> table) override {
     digest_.reset();
-    if (want_digest) digest_ = kernels::digest(slot, pool_);
+    if (want_digest) digest_ = kernels::digest(slot, pool_, {.totals = table});
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline) override { return digest_; }
@@ -88,15 +90,16 @@ class DevicePacker final : public Packer {
   bool enqueues() const override { return true; }
   absl::Status check(const Packing& packing) override { return plans_.check(*queue_, packing); }
   absl::Status plan(const Packing& packing) override { return plans_.make(*queue_, packing); }
-  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
-                    std::atomic<std::uint64_t>& bytes_done) override {
+  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
+                    std::span<kernels::TileTotal>) override {
     DevicePlan& plan = plans_.of(packing);
     const std::byte* const to = slot.writable().data();
     in_pieces_ = packing.in_pieces ? &bytes_done : nullptr;
     if (in_pieces_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
     return queue_->run_in_pieces(plan, packing.addresses, to, want_digest, packing.stream);
   }
-  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
+  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
+                      std::span<kernels::TileTotal>) override {
     in_pieces_ = nullptr;
     return want_digest ? queue_->digest(slot, stream) : queue_->run_behind(stream);
   }
@@ -131,14 +134,15 @@ class DeviceToHostPacker final : public Packer {
     BASCULE_ASSIGN(packed_, queue_->allocate(packing.slot_bytes, "the slot that is packed before it is copied out"));
     return absl::OkStatus();
   }
-  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
-                    std::atomic<std::uint64_t>& bytes_done) override {
+  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
+                    std::span<kernels::TileTotal>) override {
     slot_ = &slot;
     bytes_done_ = &bytes_done;
     return queue_->run_in_pieces(plans_.of(packing), packing.addresses, packed_.get(), want_digest, packing.stream);
   }
   // The slot is host memory, but the caller may have let a device write it.
-  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
+  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
+                      std::span<kernels::TileTotal>) override {
     slot_ = nullptr;
     BASCULE_TRY(queue_->run_behind(stream));
     if (want_digest) written_ = slot;

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/sender/registration.h>
 #include <bascule/transport/deadline.h>
@@ -35,6 +36,8 @@ class Packer {
 
   virtual ~Packer() = default;
   virtual bool enqueues() const = 0;
+  // Whether pack() and digest() fill the slot's digest table. Devices do not.
+  virtual bool makes_tables() const { return false; }
   // Makes the memory of a new slot ready to be packed into. Blocks.
   virtual absl::Status reach(SlotMemory& memory);
   // Checks that the device can read the tensors and wait for their stream. Returns the errors of check_memory() and
@@ -42,12 +45,14 @@ class Packer {
   virtual absl::Status check(const Packing& packing) = 0;
   // Prepares pack() for a packing that passed check(); does nothing if its plan is known. Blocks.
   virtual absl::Status plan(const Packing& packing) = 0;
-  // Fills `slot`, which must live until finish(). If it is host memory, `bytes_done` grows meanwhile.
+  // Fills `slot`, which must live until finish(). If it is host memory, `bytes_done` grows meanwhile. With
+  // `want_digest`, a packer that makes tables also fills `table`, unless it is empty.
   virtual absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
-                            std::atomic<std::uint64_t>& bytes_done) = 0;
-  // Digests a slot that the caller wrote, once the work on `stream` is done. If `want_digest` is false, only waits for
-  // that work.
-  virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) = 0;
+                            std::atomic<std::uint64_t>& bytes_done, std::span<kernels::TileTotal> table) = 0;
+  // Digests a slot that the caller wrote, once the work on `stream` is done, and fills `table` as pack() does. If
+  // `want_digest` is false, only waits for that work.
+  virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
+                              std::span<kernels::TileTotal> table) = 0;
   // Blocks until the slot is filled, or returns DEADLINE_EXCEEDED. Returns the digest, if one was requested.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
 };

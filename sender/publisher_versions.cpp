@@ -156,7 +156,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   const Clock::time_point start = Clock::now();
   absl::Status packed = caught([&] {
     return annotate(packer_->pack(packing, slots_->memory(publication.slot), endpoint_.digest != DigestMode::kOff,
-                                  slots_->bytes_done(publication.slot)),
+                                  slots_->bytes_done(publication.slot), slots_->table(publication.slot)),
                     cat("pack version ", publication.version));
   });
   if (!packed.ok()) {
@@ -228,7 +228,8 @@ bool Publisher::sealed_by(Deadline deadline) {
 
 // The digest of a slot that the caller wrote.
 absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool want_digest, Deadline deadline) {
-  BASCULE_TRY(packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream()));
+  BASCULE_TRY(
+      packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream(), slots_->table(slot)));
   return packer_->finish(deadline);
 }
 

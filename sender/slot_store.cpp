@@ -14,6 +14,9 @@ absl::StatusOr<std::unique_ptr<SlotStore>> SlotStore::make(const Scheme& scheme,
 }
 
 absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, int device, Packer& packer) {
+  if (packer.makes_tables() && endpoint_.digest != DigestMode::kOff) {
+    BASCULE_ASSIGN(page_, ControlPage::make(epoch_, kernels::tiles_of(layout.bytes())));
+  }
   set_ = std::make_shared<SlotSet>(SlotSet{.layout = layout, .memory = {}});
   device_ = device;
   packer_ = &packer;
@@ -31,6 +34,7 @@ absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, i
 }
 
 absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
+  BASCULE_TRY(page_.add_table(slot.index));
   BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, set_->layout, device_));
   if (const std::uint64_t bytes = set_->layout.bytes(); memory.bytes != bytes || !memory.is_whole()) {
     transport_->unmake_slot(slot);

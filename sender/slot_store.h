@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,7 +34,7 @@ class SlotStore {
   static absl::StatusOr<std::unique_ptr<SlotStore>> make(const Scheme& scheme, const Endpoint& endpoint, Epoch epoch);
 
   SenderTransport& transport() { return *transport_; }
-  int control_page() const { return page_.descriptor(); }  // the control page's descriptor
+  int control_page() const { return page_.descriptor(); }  // the control page's descriptor, once the slots are open
 
   // Call once: makes the endpoint's slots on `device`, with the final layout. If it fails, no slot is made. `packer`
   // must outlive the last add().
@@ -49,6 +50,9 @@ class SlotStore {
   // Call it when writing begins. Returns UNAVAILABLE if a process unknown to the ring reads the slot.
   absl::Status begin(SlotId slot, Deadline deadline);
   std::atomic<std::uint64_t>& bytes_done(SlotId slot) { return page_.bytes_done(slot.index); }
+  std::span<kernels::TileTotal> table(SlotId slot) {
+    return page_.table(slot.index);
+  }  // for its digest table; or empty
   absl::Status seal(const Publication& publication);
 
   // ---- single copy ----

@@ -1,9 +1,11 @@
 #include <bascule/transport/control_page.h>
 
+#include <cstring>
 #include <new>
 
 #include <bascule/transport/posix/memfd.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -18,6 +20,8 @@ struct alignas(64) PageHeader {
   std::uint32_t slots;
   std::uint64_t epoch;
   std::uint32_t digest_number;
+  std::uint32_t zero;
+  std::uint64_t tiles;
 };
 static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kControlPageBytes);
 
@@ -27,13 +31,30 @@ constexpr std::size_t line_offset(std::uint32_t slot) {
   return sizeof(PageHeader) + (slot % kMaxSlots) * sizeof(SlotLine);
 }
 
+// Slots that share a line, at different times, also share a table.
+constexpr std::uint64_t table_bytes(std::uint64_t tiles) {
+  return kernels::pages_of(tiles * sizeof(kernels::TileTotal)) * kernels::kPageBytes;
+}
+constexpr std::uint64_t table_offset(std::uint32_t slot, std::uint64_t tiles) {
+  return kControlPageBytes + (slot % kMaxSlots) * table_bytes(tiles);
+}
+constexpr std::uint64_t kMostTiles = kMostModelBytes / kernels::kTileBytes;
+
 }  // namespace
 
-absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
+absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch, std::uint64_t tiles) {
   ControlPage page;
-  BASCULE_ASSIGN(page.memory_, make_memfd("bascule-control", kControlPageBytes));
-  new (page.memory_.writable().data()) PageHeader{
-      .magic = kMagic, .format = kFormat, .slots = kMaxSlots, .epoch = epoch, .digest_number = kDigestNumber};
+  page.tiles_ = tiles;
+  BASCULE_ASSIGN(
+      page.memory_,
+      make_sparse_memfd("bascule-control", table_offset(0, tiles) + kMaxSlots * table_bytes(tiles), kControlPageBytes));
+  new (page.memory_.writable().data()) PageHeader{.magic = kMagic,
+                                                  .format = kFormat,
+                                                  .slots = kMaxSlots,
+                                                  .epoch = epoch,
+                                                  .digest_number = kDigestNumber,
+                                                  .zero = 0,
+                                                  .tiles = tiles};
   for (std::uint32_t slot = 0; slot < kMaxSlots; ++slot) new (&page.line(slot)) SlotLine{};
   return page;
 }
@@ -50,6 +71,20 @@ void ControlPage::begin(std::uint32_t slot) {
   to.version.store(0, std::memory_order_release);
   to.bytes_done.store(0, std::memory_order_release);
   to.sequence.fetch_add(1, std::memory_order_release);
+}
+
+absl::Status ControlPage::add_table(std::uint32_t slot) {
+  if (tiles_ == 0) return absl::OkStatus();
+  const auto add = [&]() -> absl::Status {
+    BASCULE_TRY(allocate_memfd(descriptor(), table_offset(slot, tiles_), table_bytes(tiles_)));
+    return memory_.mapping.populate(table_offset(slot, tiles_), table_bytes(tiles_));
+  };
+  return annotate(add(), "the digest table of a slot");
+}
+
+std::span<kernels::TileTotal> ControlPage::table(std::uint32_t slot) {
+  if (tiles_ == 0) return {};
+  return {reinterpret_cast<kernels::TileTotal*>(memory_.writable().data() + table_offset(slot, tiles_)), tiles_};
 }
 
 std::atomic<std::uint64_t>& ControlPage::bytes_done(std::uint32_t slot) { return line(slot).bytes_done; }
@@ -82,7 +117,23 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
                             kDigestNumber, "; run the same version of Bascule on both ends");
   if (header->epoch != epoch)
     return invalid_argument("the sender's control page is of epoch ", header->epoch, ", expected ", epoch);
+  view.tiles_ = header->tiles;
+  if (view.tiles_ == 0) return view;
+  if (view.tiles_ > kMostTiles)
+    return invalid_argument("the sender's control page has digest tables of ", view.tiles_, " tiles, expected at most ",
+                            kMostTiles);
+  const std::uint64_t bytes = table_offset(0, view.tiles_) + kMaxSlots * table_bytes(view.tiles_);
+  BASCULE_TRY(check_sealed(descriptor.get(), bytes));
+  // Pages of tables that no slot has would be allocated if they were read.
+  BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), bytes, Access::kReadOnly, Pages::kLater));
   return view;
+}
+
+std::optional<std::vector<kernels::TileTotal>> ControlPageView::table(std::uint32_t slot) const {
+  if (tiles_ == 0 || !read(slot).digest) return std::nullopt;
+  std::vector<kernels::TileTotal> table(tiles_);
+  std::memcpy(table.data(), mapping_.bytes().data() + table_offset(slot, tiles_), tiles_ * sizeof(kernels::TileTotal));
+  return table;
 }
 
 SlotRecord ControlPageView::read(std::uint32_t slot) const {

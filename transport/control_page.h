@@ -1,7 +1,9 @@
-// The control page: one page of sealed shared memory in which the sender states what each slot holds.
+// The control page: sealed shared memory in which the sender states what each slot holds. If the sender makes digest
+// tables, pages for those follow; only the tables of slots that exist take memory.
 //
-//   line 0   | magic 8 | format 4 | slots 4 | epoch 8 | digest number 4 |
+//   line 0   | magic 8 | format 4 | slots 4 | epoch 8 | digest number 4 | 0, 4 | tiles of a slot's digest table 8 |
 //   line 1…  | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |
+//   page 1…  | digest table of the slot with line 1 | of the slot with line 2 | …        each in whole pages
 //
 // A line has 64 bytes. The slot with index i uses line 1 + i modulo kMaxSlots. The sender writes the lines and workers
 // read them. `version` is 0 while the slot is being written. `sequence` is odd while the sender changes a line, so that
@@ -12,9 +14,13 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/slot_memory.h>
@@ -36,16 +42,23 @@ static_assert(sizeof(SlotLine) == 64 && std::atomic<std::uint64_t>::is_always_lo
 // The sender's side.
 class ControlPage {
  public:
-  static absl::StatusOr<ControlPage> make(Epoch epoch);
+  // With digest tables of `tiles` tiles per slot; 0: without.
+  static absl::StatusOr<ControlPage> make(Epoch epoch, std::uint64_t tiles = 0);
 
   int descriptor() const { return memory_.descriptor.get(); }
   void begin(std::uint32_t slot);  // writing begins: no version, no bytes
   std::atomic<std::uint64_t>& bytes_done(std::uint32_t slot);
+  // Allocates the slot's digest table. Returns RESOURCE_EXHAUSTED if memory is short. Call it once per slot, before
+  // table().
+  absl::Status add_table(std::uint32_t slot);
+  // The slot's digest table; empty without tables. The pass that makes the digest fills it, before seal().
+  std::span<kernels::TileTotal> table(std::uint32_t slot);
   void seal(std::uint32_t slot, Version version, std::uint64_t bytes, const std::optional<Digest>& digest);
 
  private:
   SlotLine& line(std::uint32_t slot);
   SlotMemory memory_;
+  std::uint64_t tiles_ = 0;
 };
 
 // A line's values at one moment.
@@ -64,9 +77,13 @@ class ControlPageView {
 
   // Returns version 0 and no digest while the slot is being written or its line is being changed. Never waits.
   SlotRecord read(std::uint32_t slot) const;
+  // Returns a copy of the slot's digest table, or nothing if the slot is not sealed with a digest, or this sender makes
+  // no tables. It belongs to the digest of read() only if it adds up to it (Regions::check()).
+  std::optional<std::vector<kernels::TileTotal>> table(std::uint32_t slot) const;
 
  private:
   Mapping mapping_;
+  std::uint64_t tiles_ = 0;
 };
 
 }  // namespace bascule::inline v0

@@ -10,6 +10,7 @@
 #endif
 
 #include "adapters.h"
+#include "naive_table.h"
 #include "processors.h"
 #include <bascule/kernels/pack.h>
 #include <bascule/kernels/thread_pool.h>
@@ -20,24 +21,27 @@ namespace {
 
 class ArithmeticOn : public testing::TestWithParam<NamedProcessor> {
  protected:
-  std::vector<std::byte> packed(const Adapters& adapters, int threads, Digest* digest = nullptr) {
+  std::vector<std::byte> packed(const Adapters& adapters, int threads, Digest* digest = nullptr,
+                                std::span<TileTotal> table = {}) {
     ThreadPool pool(threads);
     std::vector<std::byte> slot(adapters.tensors.slot_bytes + 64);
     const auto shift = (64 - reinterpret_cast<std::uintptr_t>(slot.data()) % 64) % 64;
     const auto aligned = std::span(slot).subspan(shift, adapters.tensors.slot_bytes);
     const auto made = pack(adapters.tensors.segments, adapters.tensors.addresses, aligned, true, pool, nullptr,
-                           *GetParam().processor, adapters.arithmetic);
+                           *GetParam().processor, adapters.arithmetic, {.totals = table});
     if (digest != nullptr) *digest = *made;
     return {aligned.begin(), aligned.end()};
   }
   void expect_packed(const Adapters& adapters, int threads) {
     const std::vector<std::byte> expected = naive_pack(adapters);
     Digest digest;
-    const std::vector<std::byte> found = packed(adapters, threads, &digest);
+    std::vector<TileTotal> table(tiles_of(expected.size()));
+    const std::vector<std::byte> found = packed(adapters, threads, &digest, table);
     ASSERT_EQ(std::ranges::mismatch(expected, found).in1 - expected.begin(), std::ssize(expected))
         << "first difference";
     ThreadPool pool(1);
     ASSERT_EQ(digest, kernels::digest(expected, pool, plain_processor()));
+    ASSERT_EQ(table, naive_table(expected, 0));
   }
 };
 

@@ -8,6 +8,7 @@
 
 #include "boxes.h"
 #include "layouts.h"
+#include "naive_table.h"
 #include "processors.h"
 #include "random_layouts.h"
 #include <bascule/kernels/pack.h>
@@ -36,6 +37,18 @@ void expect_unpacked(Boxes& boxes, const Processor& processor, int threads) {
       ASSERT_EQ(*found, digest(boxes.slot, pool, plain_processor()));
     }
   }
+  // Every other tile's total.
+  const std::vector<TileTotal> table = naive_table(boxes.slot, 0);
+  constexpr TileTotal kNotWritten{.low = 1, .high = 2};
+  std::vector<std::uint8_t> wanted(table.size());
+  std::vector<TileTotal> totals(table.size(), kNotWritten);
+  for (std::size_t tile = 0; tile < wanted.size(); tile += 2) wanted[tile] = 1;
+  boxes.forget();
+  EXPECT_EQ(unpack(boxes.segments, boxes.addresses(), boxes.slot, false, pool, processor, {wanted, totals}),
+            std::nullopt);
+  ASSERT_EQ(expected, boxes.storages);
+  for (std::size_t tile = 0; tile < table.size(); ++tile)
+    ASSERT_EQ(totals[tile], tile % 2 == 0 ? table[tile] : kNotWritten) << "tile " << tile;
 }
 
 class UnpackOn : public testing::TestWithParam<NamedProcessor> {

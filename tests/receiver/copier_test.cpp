@@ -59,7 +59,8 @@ TEST(Copier, CopiesToEitherSetAndToNoOther) {
       .version = 1, .slot = {1, 0}, .bytes = slot.size(), .digest = kernels::digest(slot, pool)};
   const SlotView view{.slot = publication.slot, .bytes = slot};
   for (const int set : {1, 0}) {
-    ASSERT_THAT((*copier)->copy(*plan, publication, view, set, true, pool, Deadline(absl::Seconds(20))), IsOk());
+    ASSERT_THAT((*copier)->copy(*plan, from, publication, view, set, {.all = true}, pool, Deadline(absl::Seconds(20))),
+                IsOk());
     const Weights& weights = *(*copier)->weights(set);
     EXPECT_TRUE(std::ranges::is_sorted(weights.tensors(), {}, &TensorView::name));
     for (const TensorView& tensor : weights.tensors()) {
@@ -85,12 +86,14 @@ TEST(Copier, SaysWhatWasSealedAndWhatItFound) {
   slot[7] ^= std::byte{1};
   const Publication publication{.version = 4, .slot = {1, 1}, .bytes = slot.size(), .digest = sealed};
   const SlotView view{.slot = publication.slot, .bytes = slot};
-  EXPECT_THAT((*copier)->copy(*(*copier)->plan(from), publication, view, 0, true, pool, Deadline(absl::Seconds(20))),
+  EXPECT_THAT((*copier)->copy(*(*copier)->plan(from), from, publication, view, 0, {.all = true}, pool,
+                              Deadline(absl::Seconds(20))),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("slot 1 of version 4: digest " + to_hex(kernels::digest(slot, pool)) +
                                  ", sealed was " + to_hex(sealed))));
-  EXPECT_THAT((*copier)->copy(*(*copier)->plan(from), publication, view, 0, false, pool, Deadline(absl::Seconds(20))),
-              IsOk())
+  EXPECT_THAT(
+      (*copier)->copy(*(*copier)->plan(from), from, publication, view, 0, {}, pool, Deadline(absl::Seconds(20))),
+      IsOk())
       << "nobody looked";
 }
 

@@ -66,6 +66,40 @@ TEST(ControlPage, TellsNoDigestFromOneOfZeros) {
   EXPECT_EQ(view->read(0).digest, Digest{});
 }
 
+TEST(ControlPage, HasTheDigestTablesOfItsSlots) {
+  constexpr std::uint64_t kTiles = 700;  // three pages each
+  auto page = ControlPage::make(1, kTiles);
+  ASSERT_THAT(page, IsOk());
+  const auto view = view_of(*page, 1);
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(view->table(0), std::nullopt) << "not sealed";
+  for (const std::uint32_t slot : {0u, 1u, kMaxSlots - 1, kMaxSlots}) {
+    ASSERT_THAT(page->add_table(slot), IsOk());
+    page->begin(slot);
+    const std::span<kernels::TileTotal> table = page->table(slot);
+    ASSERT_EQ(table.size(), kTiles);
+    for (std::size_t tile = 0; tile < kTiles; ++tile) table[tile] = {.low = slot, .high = tile};
+    page->seal(slot, 5, 100, Digest{.low = 1, .high = 2});
+  }
+  for (const std::uint32_t slot : {1u, kMaxSlots - 1, kMaxSlots}) {
+    const auto table = view->table(slot);
+    ASSERT_TRUE(table.has_value());
+    for (std::size_t tile = 0; tile < kTiles; ++tile)
+      ASSERT_EQ((*table)[tile], (kernels::TileTotal{.low = slot, .high = tile}));
+  }
+  page->seal(1, 6, 100, std::nullopt);
+  EXPECT_EQ(view->table(1), std::nullopt) << "sealed without a digest";
+}
+
+TEST(ControlPage, HasNoTablesUnlessTheyWereRequested) {
+  auto page = ControlPage::make(1);
+  ASSERT_THAT(page, IsOk());
+  EXPECT_THAT(page->add_table(0), IsOk());
+  EXPECT_TRUE(page->table(0).empty());
+  page->seal(0, 5, 100, Digest{.low = 1, .high = 2});
+  EXPECT_EQ(view_of(*page, 1)->table(0), std::nullopt);
+}
+
 TEST(ControlPage, HasNothingBeyondItsLines) {
   auto page = ControlPage::make(1);
   ASSERT_THAT(page, IsOk());
@@ -139,6 +173,21 @@ absl::Status page_with(std::size_t at, std::byte value) {
 TEST(ControlPageView, RefusesAnotherFormat) {  // after a magic number of 8 bytes
   EXPECT_THAT(page_with(8, std::byte{9}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("has format 9, expected 2")));
+}
+
+// Else a sender could make its reader touch memory that is not there.
+TEST(ControlPageView, RefusesTablesThatThePageDoesNotHold) {
+  for (const std::uint64_t tiles : {std::uint64_t{1}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    auto memory = make_memfd("bascule-test", 4096);
+    ASSERT_THAT(memory, IsOk());
+    const auto page = ControlPage::make(7);
+    const auto good = Mapping::map(page->descriptor(), 4096, Access::kReadOnly);
+    ASSERT_THAT(good, IsOk());
+    std::memcpy(memory->writable().data(), good->bytes().data(), 4096);
+    std::memcpy(memory->writable().data() + 32, &tiles, sizeof(tiles));
+    EXPECT_THAT(ControlPageView::map(UniqueFd(::dup(memory->descriptor.get())), 7).status(),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected at")));
+  }
 }
 
 TEST(ControlPageView, RefusesDigestsOfAnotherFunction) {

@@ -73,13 +73,26 @@ std::string describe(const SlotMemory& memory) {
   return cat("memfd, 4 KiB pages (the system's shmem_enabled is ", chosen, ")");
 }
 
+absl::Status allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  if (::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
+  return errno_status(
+      errno, cat("allocate ", bytes, " bytes of shared memory; free memory, or raise the limit of the container"));
+}
+
+std::uint64_t in_whole_pages(std::uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
 }  // namespace
 
 absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
+  return make_sparse_memfd(name, bytes, bytes);
+}
+
+absl::StatusOr<SlotMemory> make_sparse_memfd(const char* name, std::uint64_t bytes, std::uint64_t allocated) {
   SlotMemory memory;
   memory.bytes = bytes;
-  const std::uint64_t rounded = std::max(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
-  BASCULE_TRY(check_available(rounded));
+  const std::uint64_t rounded = std::max(kPageBytes, in_whole_pages(bytes));
+  allocated = std::max(kPageBytes, in_whole_pages(allocated));
+  BASCULE_TRY(check_available(allocated));
   BASCULE_TRY(check_file_size(rounded, "shared memory for a slot"));  // a memfd is a file
   memory.descriptor.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.descriptor) return errno_status(errno, "create a memfd");
@@ -89,16 +102,15 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
 
   // Huge pages must be requested before any page exists. The advice belongs to a mapping, so one without pages comes
   // first; the system decides.
-  if (void* hint = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0); hint != MAP_FAILED) {
-    ::madvise(hint, rounded, MADV_HUGEPAGE);
-    ::madvise(hint, rounded, MADV_POPULATE_WRITE);
-    ::munmap(hint, rounded);
+  if (void* hint = ::mmap(nullptr, allocated, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0); hint != MAP_FAILED) {
+    ::madvise(hint, allocated, MADV_HUGEPAGE);
+    ::madvise(hint, allocated, MADV_POPULATE_WRITE);
+    ::munmap(hint, allocated);
   }
-  // Allocated in full now, since a missing page would later be a SIGBUS during a send.
-  if (::fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0)
-    return errno_status(
-        errno, cat("allocate ", rounded, " bytes of shared memory; free memory, or raise the limit of the container"));
-  BASCULE_ASSIGN(memory.mapping, Mapping::map(fd, rounded, Access::kReadWrite));
+  // Allocated now, since a missing page would later be a SIGBUS during a send.
+  BASCULE_TRY(allocate(fd, 0, allocated));
+  BASCULE_ASSIGN(memory.mapping,
+                 Mapping::map(fd, rounded, Access::kReadWrite, allocated == rounded ? Pages::kPresent : Pages::kLater));
   if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0)
     return errno == EINVAL
                ? unimplemented("seal shared memory: this kernel cannot keep other processes from writing it ",
@@ -107,6 +119,11 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
                : errno_status(errno, "seal shared memory");
   memory.description = describe(memory);
   return memory;
+}
+
+absl::Status allocate_memfd(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  BASCULE_TRY(check_available(in_whole_pages(bytes)));
+  return allocate(fd, offset, in_whole_pages(bytes));
 }
 
 absl::Status check_sealed(int fd, std::uint64_t bytes) {

@@ -15,6 +15,11 @@ namespace bascule::inline v0 {
 // process's control group, which would otherwise kill the process.
 absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes);
 
+// Like make_memfd(), but allocates only the first `allocated` bytes. allocate_memfd() must allocate other bytes before
+// they are touched, since a missing page could be a SIGBUS. Both round to whole pages.
+absl::StatusOr<SlotMemory> make_sparse_memfd(const char* name, std::uint64_t bytes, std::uint64_t allocated);
+absl::Status allocate_memfd(int fd, std::uint64_t offset, std::uint64_t bytes);
+
 // Returns OK if `fd` is a memfd of at least `bytes` that no process can shrink or write through a new mapping. A reader
 // checks this before it maps the memfd, because a sender that could shrink it could kill the reader with SIGBUS.
 absl::Status check_sealed(int fd, std::uint64_t bytes);

@@ -178,7 +178,8 @@ TEST(DeviceCopier, FollowsALayoutThatGrowsBehindItsTensors) {
     const Publication publication{
         .version = version, .slot = {1, 0}, .bytes = bytes.size(), .digest = kernels::digest(bytes, pool)};
     const SlotView view{.slot = publication.slot, .bytes = {static_cast<std::byte*>(slot), bytes.size()}, .device = 0};
-    EXPECT_THAT((*copier)->copy(*plan, publication, view, 0, true, pool, Deadline(patience())), IsOk()) << more;
+    EXPECT_THAT((*copier)->copy(*plan, layout, publication, view, 0, {.all = true}, pool, Deadline(patience())), IsOk())
+        << more;
     std::vector<std::byte> copied(kTensorBytes);
     ASSERT_EQ(cudaMemcpy(copied.data(), tensors.data, kTensorBytes, cudaMemcpyDeviceToHost), cudaSuccess);
     EXPECT_TRUE(std::equal(copied.begin(), copied.end(), bytes.begin())) << more;

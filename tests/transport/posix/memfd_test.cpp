@@ -44,6 +44,24 @@ TEST(Memfd, IsAllocatedInFullAndWritable) {
   EXPECT_GE(status.st_blocks * 512, status.st_size) << "a page is missing";
 }
 
+TEST(Memfd, CanBeAllocatedInParts) {
+  constexpr std::uint64_t kLarge = std::uint64_t{1} << 30;
+  auto memory = make_sparse_memfd("bascule-test", kLarge, 5000);
+  ASSERT_THAT(memory, IsOk());
+  const int fd = memory->descriptor.get();
+  EXPECT_THAT(check_sealed(fd, kLarge), IsOk());
+  struct stat status {};
+  ASSERT_EQ(::fstat(fd, &status), 0);
+  EXPECT_EQ(status.st_blocks * 512, 8192);
+  ASSERT_THAT(allocate_memfd(fd, kLarge / 2, 4097), IsOk()) << "even though it is sealed";
+  ASSERT_EQ(::fstat(fd, &status), 0);
+  EXPECT_EQ(status.st_blocks * 512, 16384);
+  memory->writable()[kLarge / 2 + 8191] = std::byte{7};
+  EXPECT_THAT(allocate_memfd(fd, 0, std::uint64_t{1} << 60),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("bytes of shared memory")));
+  EXPECT_FALSE(allocate_memfd(fd, kLarge, 4096).ok()) << "it cannot grow";
+}
+
 TEST(Memfd, SaysWhichPagesItGot) {
   const auto memory = make_memfd("bascule-test", kMemfdBytes);
   ASSERT_THAT(memory, IsOk());
