@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 
 #define BASCULE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
@@ -96,9 +97,16 @@ BASCULE_AVX512_INLINE void put_line(const ProductRows& product, std::size_t at, 
   if (word + kLineBytes / sizeof(std::uint64_t) == kPageWords) finish_page(product, at, lanes);
 }
 
-// One or two blocks of some rows, starting with row `row` and column `c`. Lines are stored after w was read in all
-// rows: a load waits for an earlier store whose address has the same last 12 bits, and rows are often whole pages
-// apart.
+// A line of the slot from its blocks: one of F32, or two that become 16 bits per element.
+template <DType kSlot>
+BASCULE_AVX512_INLINE __m512i to_line(__m512 low, __m512 high, __m512i& rare) {
+  if constexpr (kSlot == DType::kF32) return without_payload(low);
+  if constexpr (kSlot == DType::kBF16) return to_bf16(low, high, rare);
+  if constexpr (kSlot == DType::kF16) return _mm512_inserti64x4(_mm512_castsi256_si512(to_f16(low)), to_f16(high), 1);
+}
+
+// Some blocks of some rows, starting with row `row` and column `c`. Lines are stored after w was read in all rows: a
+// load waits for an earlier store whose address has the same last 12 bits, and rows are often whole pages apart.
 template <DType kW, DType kSlot, std::size_t kRows, std::size_t kBlocks>
 BASCULE_AVX512_INLINE void multiply_add_blocks(const ProductRows& product, std::size_t row, std::size_t c,
                                                LaneSums (&lanes)[kRows]) {
@@ -106,51 +114,54 @@ BASCULE_AVX512_INLINE void multiply_add_blocks(const ProductRows& product, std::
   const float* const left = product.left + row * rank;
   const float* panel = product.panel + c * rank;
   __m512 sums[kRows][kBlocks];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (std::size_t b = 0; b < kBlocks; ++b) sums[r][b] = _mm512_setzero_ps();
   for (std::size_t k = 0; k < rank; ++k, panel += kPanelColumns) {
     __m512 right[kBlocks];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (std::size_t b = 0; b < kBlocks; ++b) right[b] = _mm512_loadu_ps(panel + b * rank * kPanelColumns);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (std::size_t r = 0; r < kRows; ++r) {
       const __m512 factor = _mm512_set1_ps(left[r * rank + k]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (std::size_t b = 0; b < kBlocks; ++b) sums[r][b] = _mm512_fmadd_ps(factor, right[b], sums[r][b]);
     }
   }
+  constexpr std::size_t kOfLine = kLineBytes / size_of(kSlot) / kPanelColumns;  // blocks
+  constexpr std::size_t kLines = (kBlocks + kOfLine - 1) / kOfLine;
   const __m512 scale = _mm512_set1_ps(product.scale);
-  __m512i rare = _mm512_setzero_si512(), lines[kRows];
-#pragma GCC unroll 6
+  __m512i rare = _mm512_setzero_si512(), lines[kRows][kLines];
+  const auto last_of = [](std::size_t line) { return std::min((line + 1) * kOfLine, kBlocks) - 1; };
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r) {
     const std::byte* const w = product.w + (row + r) * product.w_stride + c * size_of(kW);
-    _mm_prefetch(reinterpret_cast<const char*>(w + kRows * product.w_stride), _MM_HINT_T0);  // for the next rows
-#pragma GCC unroll 2
-    for (std::size_t b = 0; b < kBlocks; ++b)
-      sums[r][b] = _mm512_fmadd_ps(scale, sums[r][b], load_f32<kW>(w + b * kPanelColumns * size_of(kW)));
-    const __m512 low = sums[r][0], high = sums[r][kBlocks - 1];
-    if constexpr (kSlot == DType::kBF16) lines[r] = to_bf16(low, high, rare);
-    if constexpr (kSlot == DType::kF16)
-      lines[r] = _mm512_inserti64x4(_mm512_castsi256_si512(to_f16(low)), to_f16(high), 1);
+#pragma GCC unroll 4
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      const std::byte* const from = w + b * kPanelColumns * size_of(kW);
+      _mm_prefetch(reinterpret_cast<const char*>(from + kRows * product.w_stride), _MM_HINT_T0);  // for the next rows
+      sums[r][b] = _mm512_fmadd_ps(scale, sums[r][b], load_f32<kW>(from));
+    }
+#pragma GCC unroll 4
+    for (std::size_t l = 0; l < kLines; ++l)
+      lines[r][l] = to_line<kSlot>(sums[r][l * kOfLine], sums[r][last_of(l)], rare);
   }
   if constexpr (kSlot == DType::kBF16) {
     if (__builtin_expect(_mm512_cmpge_epu16_mask(rare, _mm512_set1_epi16(kRare)), 0) != 0)
-#pragma GCC unroll 6
-      for (std::size_t r = 0; r < kRows; ++r) lines[r] = to_exact_bf16(sums[r][0], sums[r][kBlocks - 1]);
+#pragma GCC unroll 4
+      for (std::size_t r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (std::size_t l = 0; l < kLines; ++l) lines[r][l] = to_exact_bf16(sums[r][l * kOfLine], sums[r][last_of(l)]);
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r) {
     const std::size_t at = (row + r) * product.target_stride + c * size_of(kSlot);
-    if constexpr (kSlot == DType::kF32) {
-#pragma GCC unroll 2
-      for (std::size_t b = 0; b < kBlocks; ++b)
-        put_line(product, at + b * kLineBytes, without_payload(sums[r][b]), lanes[r]);
-    } else if constexpr (kBlocks == 2) {
-      put_line(product, at, lines[r], lanes[r]);
-    } else {  // half a line, not of a slot
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(product.target + at), _mm512_castsi512_si256(lines[r]));
+    if constexpr (kBlocks < kOfLine) {  // half a line, not of a slot
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(product.target + at), _mm512_castsi512_si256(lines[r][0]));
+    } else {
+#pragma GCC unroll 4
+      for (std::size_t l = 0; l < kLines; ++l) put_line(product, at + l * kLineBytes, lines[r][l], lanes[r]);
     }
   }
 }
@@ -158,28 +169,27 @@ BASCULE_AVX512_INLINE void multiply_add_blocks(const ProductRows& product, std::
 template <DType kW, DType kSlot, std::size_t kRows>
 BASCULE_AVX512 void multiply_add_rows(const ProductRows& product, std::size_t row) {
   LaneSums lanes[kRows];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r) lanes[r].first = lanes[r].second = _mm512_setzero_si512();
   std::size_t c = 0;
-  for (; c + 2 * kPanelColumns <= product.columns; c += 2 * kPanelColumns)
-    multiply_add_blocks<kW, kSlot, kRows, 2>(product, row, c, lanes);
-  for (; c < product.columns; c += kPanelColumns) multiply_add_blocks<kW, kSlot, kRows, 1>(product, row, c, lanes);
+  const auto fit = [&](std::size_t blocks) { return c + blocks * kPanelColumns <= product.columns; };
+  for (; fit(4); c += 4 * kPanelColumns) multiply_add_blocks<kW, kSlot, kRows, 4>(product, row, c, lanes);
+  for (; fit(2); c += 2 * kPanelColumns) multiply_add_blocks<kW, kSlot, kRows, 2>(product, row, c, lanes);
+  for (; fit(1); c += kPanelColumns) multiply_add_blocks<kW, kSlot, kRows, 1>(product, row, c, lanes);
   if (product.sums == nullptr) return;
   const std::size_t last_line = product.columns * size_of(kSlot) - kLineBytes;
-#pragma GCC unroll 6
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r) finish_page(product, (row + r) * product.target_stride + last_line, lanes[r]);
 }
 
 template <DType kW, DType kSlot>
 void multiply_add_of(const ProductRows& product) {
   std::size_t row = 0;
-  for (; row + 6 <= product.rows; row += 6) multiply_add_rows<kW, kSlot, 6>(product, row);
+  for (; row + 4 <= product.rows; row += 4) multiply_add_rows<kW, kSlot, 4>(product, row);
   switch (product.rows - row) {
     case 1: return multiply_add_rows<kW, kSlot, 1>(product, row);
     case 2: return multiply_add_rows<kW, kSlot, 2>(product, row);
     case 3: return multiply_add_rows<kW, kSlot, 3>(product, row);
-    case 4: return multiply_add_rows<kW, kSlot, 4>(product, row);
-    case 5: return multiply_add_rows<kW, kSlot, 5>(product, row);
     default: return;
   }
 }
