@@ -186,12 +186,7 @@ template <DType kW, DType kSlot>
 void multiply_add_of(const ProductRows& product) {
   std::size_t row = 0;
   for (; row + 4 <= product.rows; row += 4) multiply_add_rows<kW, kSlot, 4>(product, row);
-  switch (product.rows - row) {
-    case 1: return multiply_add_rows<kW, kSlot, 1>(product, row);
-    case 2: return multiply_add_rows<kW, kSlot, 2>(product, row);
-    case 3: return multiply_add_rows<kW, kSlot, 3>(product, row);
-    default: return;
-  }
+  for (; row < product.rows; ++row) multiply_add_rows<kW, kSlot, 1>(product, row);
 }
 
 void multiply_add(const ProductRows& product) {
