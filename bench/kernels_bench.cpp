@@ -56,7 +56,7 @@ struct Fixture {
   Fixture() {
     std::mt19937_64 random(1);
     for (std::size_t i = 0; i < 2 * kSlotBytes; i += 8) {
-      const std::uint64_t word = random() & 0xbfffffffbfffffff;  // as floats: no NaN, no infinity
+      const std::uint64_t word = random() & 0xbfffbfffbfffbfff;  // of any type: no NaN, no infinity
       std::memcpy(source.data + i, &word, 8);
     }
     std::memcpy(slot.data, source.data, kSlotBytes);  // for rows that only read it

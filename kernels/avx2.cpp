@@ -6,6 +6,7 @@
 #include <cpuid.h>
 
 #include <algorithm>
+#include <array>
 
 #include <bascule/kernels/avx2_load.h>
 #include <bascule/kernels/cast_run.h>
@@ -177,8 +178,39 @@ void multiply_add_of(const ProductRows& product) {
   }
 }
 
-void multiply_add(const ProductRows& product) {
+void multiply_add_in_cache(const ProductRows& product) {
   by_types(product, [&]<DType kW, DType kSlot>() { multiply_add_of<kW, kSlot>(product); });
+}
+
+// Writes lines to a slot, `at` bytes after the first tile, whose address is `tiles`.
+void put_lines(const std::byte* from, std::byte* tiles, std::uint64_t at, std::size_t bytes, TileSums* sums) {
+  while (bytes > 0) {
+    const std::uint64_t tile = at / kTileBytes, begin = at % kTileBytes;
+    const std::size_t some = std::min(bytes, kTileBytes - begin);
+    write_tile<DType::kU8, DType::kU8>(from, tiles + tile * kTileBytes, begin, begin + some, sums + tile);
+    at += some, from += some, bytes -= some;
+  }
+}
+
+// The accumulators leave no registers for the digest, so rows for a slot are made in the cache first.
+void multiply_add(const ProductRows& product) {
+  if (product.sums == nullptr) return multiply_add_in_cache(product);
+  constexpr std::size_t kMostRows = 6, kRowBytes = (kMostColumns + 32) * sizeof(float);  // not 4 KiB
+  alignas(64) std::array<std::byte, kMostRows * kRowBytes> made;
+  ProductRows some = product;
+  some.target = made.data();
+  some.target_stride = kRowBytes;
+  some.sums = nullptr;
+  for (std::size_t row = 0; row < product.rows; row += some.rows) {
+    some.rows = std::min(kMostRows, product.rows - row);
+    some.left = product.left + row * product.rank;
+    some.w = product.w + row * product.w_stride;
+    multiply_add_in_cache(some);
+    for (std::size_t r = 0; r < some.rows; ++r)
+      put_lines(made.data() + r * kRowBytes, product.target - product.target_offset,
+                product.target_offset + (row + r) * product.target_stride,
+                product.columns * size_of(product.slot_dtype), product.sums);
+  }
 }
 
 struct Pair {

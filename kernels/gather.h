@@ -25,7 +25,8 @@ void gather(const Segment& segment, const Arithmetic& arithmetic, std::span<cons
 
 // Makes bytes [begin, end) of the slot, whole tiles within a segment to which a product is added, past the caches. So
 // many tiles together are cheaper than each alone, because matrices are made column by column. The segment's rows must
-// be whole lines of the slot, and the processor have a TileWriter. `sums`, unless null, has room for all tiles.
+// be whole lines of the slot, and the processor have a TileWriter. The tiles are added to `sums`, which are zero at
+// first.
 void stream_product(const Segment& segment, const Arithmetic& arithmetic, std::span<const std::byte* const> tensors,
                     std::uint64_t begin, std::uint64_t end, std::byte* slot, TileSums* sums,
                     const Processor& processor);

@@ -13,7 +13,6 @@ namespace {
 // What is merged at a time: rows of w so long that they are read like runs, with a panel that stays in the second
 // cache.
 constexpr std::size_t kMostRows = 12;
-constexpr std::size_t kMostColumns = 1024;
 constexpr std::size_t kPanelElements = 16384;  // 64 KiB
 static_assert(kPanelElements >= kMaxProductRank * kPanelColumns);
 
@@ -55,35 +54,14 @@ Segment matrix(const Factor& factor, std::uint64_t rows, std::uint64_t columns) 
   return made;
 }
 
-// Takes the bytes of a segment in any order.
-class Output {
- public:
-  // Byte `first` of the segment goes to `target`.
-  Output(std::byte* target, std::uint64_t first) : target_(target), first_(first) {}
-  // Whole lines go past the caches to the slot, whose address is `slot`. Their tiles are added to `sums`, unless it is
-  // null.
-  Output(std::byte* slot, std::uint64_t slot_offset, std::uint64_t first_tile, TileSums* sums, TileWriter stream)
-      : target_(slot), slot_offset_(slot_offset), first_tile_(first_tile), sums_(sums), stream_(stream) {}
+// Where the bytes of a segment go, in any order: byte `first` goes to `target`. With `sums`, this is the beginning of a
+// slot's tile, and the sums are those of this tile and the next ones.
+struct Output {
+  std::byte* target;
+  std::uint64_t first;
+  TileSums* sums = nullptr;
 
-  void put(std::uint64_t at, const std::byte* from, std::size_t bytes) const {
-    if (stream_ == nullptr) {
-      std::memcpy(target_ + (at - first_), from, bytes);
-      return;
-    }
-    for (at += slot_offset_; bytes > 0;) {
-      const std::uint64_t tile = at / kTileBytes, begin = at % kTileBytes;
-      const std::size_t some = std::min(bytes, kTileBytes - begin);
-      stream_(from, target_ + tile * kTileBytes, begin, begin + some,
-              sums_ != nullptr ? sums_ + (tile - first_tile_) : nullptr);
-      at += some, from += some, bytes -= some;
-    }
-  }
-
- private:
-  std::byte* target_;
-  std::uint64_t first_ = 0, slot_offset_ = 0, first_tile_ = 0;
-  TileSums* sums_ = nullptr;
-  TileWriter stream_ = nullptr;
+  std::byte* at(std::uint64_t byte) const { return target + (byte - first); }
 };
 
 class ArithmeticWriter {
@@ -135,7 +113,7 @@ class ArithmeticWriter {
       } else {
         plain_round(some.data(), count, DType::kF32, rounded.data());
       }
-      output.put(first * slot_bytes_, rounded.data(), count * slot_bytes_);
+      std::memcpy(output.at(first * slot_bytes_), rounded.data(), count * slot_bytes_);
     }
   }
 
@@ -193,7 +171,8 @@ class ArithmeticWriter {
                            .w = made,
                            .target = made,
                            .w_stride = kRowElements * sizeof(float),
-                           .target_stride = kRowElements * sizeof(float)};
+                           .target_stride = kRowElements * sizeof(float),
+                           .sums = output.sums};
     const bool in_place = reads_in_place_ && product.columns == wanted;
     if (in_place) {
       product.w_dtype = segment_.tensor_dtype;
@@ -208,10 +187,15 @@ class ArithmeticWriter {
         const std::uint64_t from = element + r * arithmetic_.columns;
         w_.write(from, from + wanted, made + r * product.w_stride);
       }
+      const std::uint64_t byte = element * slot_bytes_, row_bytes = arithmetic_.columns * slot_bytes_;
+      if (output.sums != nullptr) {
+        product.target = output.at(byte);
+        product.target_stride = row_bytes;
+        product.target_offset = byte - output.first;
+      }
       processor_.multiply_add(product);
-      for (std::size_t r = 0; r < product.rows; ++r)
-        output.put((element + r * arithmetic_.columns) * slot_bytes_, made + r * product.target_stride,
-                   wanted * slot_bytes_);
+      for (std::size_t r = 0; r < product.rows && output.sums == nullptr; ++r)
+        std::memcpy(output.at(byte + r * row_bytes), made + r * product.target_stride, wanted * slot_bytes_);
     }
   }
 
@@ -235,7 +219,7 @@ void gather(const Segment& segment, const Arithmetic& arithmetic, std::span<cons
   const ArithmeticWriter writer(segment, arithmetic, tensors, processor);
   const std::size_t bytes = size_of(segment.slot_dtype);
   write_bytes(bytes, begin, end, target, [&](std::uint64_t first, std::uint64_t last, std::byte* to) {
-    writer.write(first, last, Output(to, first * bytes));
+    writer.write(first, last, Output{to, first * bytes});
   });
 }
 
@@ -244,10 +228,9 @@ void stream_product(const Segment& segment, const Arithmetic& arithmetic, std::s
                     const Processor& processor) {
   const DefaultRounding rounding;
   const std::size_t bytes = size_of(segment.slot_dtype);
-  const Output output(slot, segment.slot_offset, begin / kTileBytes, sums,
-                      processor.tile_writer(DType::kU8, DType::kU8));
+  const std::uint64_t first = begin - segment.slot_offset, last = end - segment.slot_offset;
   ArithmeticWriter(segment, arithmetic, tensors, processor)
-      .write((begin - segment.slot_offset) / bytes, (end - segment.slot_offset) / bytes, output);
+      .write(first / bytes, last / bytes, Output{slot + begin, first, sums});
 }
 
 }  // namespace bascule::inline v0::kernels

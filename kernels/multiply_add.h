@@ -8,12 +8,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include <bascule/kernels/digest_function.h>
 #include <bascule/kernels/dtype.h>
 
 namespace bascule::inline v0::kernels {
 
-inline constexpr std::size_t kPanelColumns = 16;  // columns of one block of a panel
+inline constexpr std::size_t kPanelColumns = 16;   // columns of one block of a panel
+inline constexpr std::size_t kMostColumns = 1024;  // of one multiply_add()
+inline constexpr std::size_t kLineBytes = 64;
 
 // Makes a panel of `columns` columns, a multiple of kPanelColumns, from `rank` runs that begin `stride` bytes apart.
 using MakePanel = void (*)(const std::byte* right, std::size_t stride, std::size_t rank, std::size_t columns,
@@ -23,8 +27,12 @@ MakePanel plain_make_panel(DType right);  // for a type that widens to F32
 // Rows of a matrix, to which a product is added. `left` has `rank` elements per row, without gaps; the rows of w and of
 // the target are `w_stride` and `target_stride` bytes apart, at any alignment. The target may be where w is, with the
 // same stride. The rows of w that follow are prefetched.
+//
+// With `sums`, the target is a slot, and its rows are whole lines of kLineBytes. They go past the caches, like those of
+// a TileWriter, and are added to the sums of their tiles. The target begins `target_offset` bytes after the first tile
+// of `sums`. The plain processor cannot do this.
 struct ProductRows {
-  std::size_t rows = 0, columns = 0, rank = 0;  // columns: a multiple of kPanelColumns
+  std::size_t rows = 0, columns = 0, rank = 0;  // columns: a multiple of kPanelColumns, at most kMostColumns
   float scale = 1;
   const float *left = nullptr, *panel = nullptr;
   DType w_dtype = DType::kF32;  // F32, or the slot's type
@@ -32,6 +40,8 @@ struct ProductRows {
   const std::byte* w = nullptr;
   std::byte* target = nullptr;
   std::size_t w_stride = 0, target_stride = 0;
+  TileSums* sums = nullptr;
+  std::uint64_t target_offset = 0;
 };
 
 // Each element's sum starts at zero and grows in the order of k; each step is one fused multiply-add, and so is the

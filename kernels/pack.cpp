@@ -46,8 +46,7 @@ class TilePacker {
 
  private:
   static bool pays_to_stream(std::span<const std::byte> slot) {
-    constexpr std::uintptr_t kAlignment = 32;
-    return slot.size() > kFitsInCachesBytes && reinterpret_cast<std::uintptr_t>(slot.data()) % kAlignment == 0;
+    return slot.size() > kFitsInCachesBytes && reinterpret_cast<std::uintptr_t>(slot.data()) % kLineBytes == 0;
   }
 
   TileSums make_tile(std::span<std::byte> tile, std::uint64_t offset) {
@@ -91,8 +90,8 @@ class TilePacker {
     const std::uint64_t tiles =
         std::min<std::uint64_t>((std::min(end, slot_end_of(segment)) - begin) / kTileBytes, sums.size());
     if (tiles == 0) return begin;
-    stream_product(segment, product, tensors_, begin, begin + tiles * kTileBytes, slot_.data(),
-                   want_digest_ ? sums.data() : nullptr, processor_);
+    stream_product(segment, product, tensors_, begin, begin + tiles * kTileBytes, slot_.data(), sums.data(),
+                   processor_);
     for (std::uint64_t i = 0; want_digest_ && i < tiles; ++i) total_.add(sums[i], begin / kTileBytes + i);
     return begin + tiles * kTileBytes;
   }

@@ -12,11 +12,10 @@ namespace bascule::inline v0::kernels {
 
 // Makes bytes [begin, end) of a slot's tile from a run of source elements: casts them, stores them past the caches,
 // and, unless `sums` is null, adds them to the sums of the tile's pages. The range must be whole lines of kLineBytes,
-// and the tile aligned to 32 bytes. The stores are weakly ordered, so the thread must call flush() before it announces
+// and the tile aligned to a line. The stores are weakly ordered, so the thread must call flush() before it announces
 // them.
 using TileWriter = void (*)(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
                             TileSums* sums);
-inline constexpr std::size_t kLineBytes = 64;
 
 struct Processor {
   RunCast (*run_cast)(DType from, DType to);        // null if from == to, or if pack lacks the cast

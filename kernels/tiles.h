@@ -17,7 +17,7 @@
 
 namespace bascule::inline v0::kernels {
 
-inline constexpr std::size_t kMostTiles = 16;  // of one piece
+inline constexpr std::size_t kMostTiles = 32;  // of one piece
 
 // How many bytes one thread takes at a time: whole tiles, few enough that all threads end together.
 inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
