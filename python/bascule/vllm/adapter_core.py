@@ -25,13 +25,17 @@ _PAUSE = 0.02  # seconds between two looks
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of loggers below "vllm"
 
 
+def check_room(vllm_config: Any) -> None:
+    """Raises BasculeError (FAILED_PRECONDITION) if vLLM was not started for adapters."""
+    if vllm_config.lora_config is None:
+        raise BasculeError("BASCULE_ADAPTERS is set, and this engine has no room for adapters: start vLLM with --enable-lora, "
+                           "and with --max-lora-rank for the trainer's rank", "FAILED_PRECONDITION")
+
+
 class AdapterFollower:
     """Follows in one engine core."""
 
     def __init__(self, core: Any, configured: Configured):
-        if core.vllm_config.lora_config is None:
-            raise BasculeError("BASCULE_ADAPTERS is set, and this engine has no room for adapters: start vLLM with "
-                               "--enable-lora, and with --max-lora-rank for the trainer's rank", "FAILED_PRECONDITION")
         self._core = core
         self._loop = BusyLoop(core)
         self._configured = configured

@@ -48,6 +48,8 @@ def install() -> None:
     health.install()
     if adapters := configured():
         adapter_server.install(adapters)
+        if not hasattr(core.EngineCore._initialize_kv_caches, "_before_bascule"):
+            core.EngineCore._initialize_kv_caches = _checked(core.EngineCore._initialize_kv_caches)
 
 
 def _follows_weights() -> bool:
@@ -69,6 +71,20 @@ def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
 
     run._before_bascule = run_busy_loop
     return run
+
+
+def _checked(initialize: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a part of the engine core's start: a failure in the busy loop would leave vLLM running without a core."""
+
+    @functools.wraps(initialize)
+    def with_check(core: Any, vllm_config: Any) -> Any:
+        from .adapter_core import check_room
+
+        check_room(vllm_config)
+        return initialize(core, vllm_config)
+
+    with_check._before_bascule = initialize
+    return with_check
 
 
 class Follower:

@@ -27,7 +27,9 @@ def train(model, version):
 @torch.no_grad()
 def expected(model, prompt=tiny.PROMPT, tokens=tiny.TOKENS):
     """The greedy tokens of transformers and PEFT, and their log-probabilities."""
-    made = model.generate(input_ids=torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens, min_new_tokens=tokens)
-    made = made[0, len(prompt):].tolist()
-    logits = model(torch.tensor([prompt + made])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
+    ids = list(prompt)
+    for _ in range(tokens):
+        ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+    logits = model(torch.tensor([ids])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
+    made = ids[len(prompt):]
     return made, [row[token].item() for row, token in zip(logits, made)]

@@ -50,6 +50,22 @@ class Engine:
         return [[list(each.token_ids), [at[token].logprob for at, token in zip(each.logprobs or [], each.token_ids)],
                  each.stop_reason] for output in outputs for each in output.outputs]
 
+    def generate_in_steps(self, prompt, tokens, adapter):
+        """Answers twice: "begun" once there is a token, and then the tokens."""
+        import bascule.vllm
+        from vllm import SamplingParams, TokensPrompt
+
+        engine, begun = self.llm.llm_engine, False
+        engine.add_request("in steps", TokensPrompt(prompt_token_ids=prompt),
+                           SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True),
+                           lora_request=bascule.vllm.adapter(adapter))
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if not begun:
+                    print(json.dumps("begun"), file=answers, flush=True)
+                    begun = True
+        return list(output.outputs[0].token_ids)
+
     def adapters(self):
         """What the engine core says of them."""
         return self.llm.llm_engine.engine_core.call_utility("bascule_adapters")
