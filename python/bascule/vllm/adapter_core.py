@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 from ..endpoint_folder import EndpointFolder
-from ..errors import BasculeError
 from . import adapter_rank
 from .adapters import Configured, versions_kept
 from .adapter_versions import Adapter, Names, admit_with_newest, change, held
@@ -23,13 +22,6 @@ _SHORTEST_WAIT, _LONGEST_WAIT = 0.5, 5.0  # seconds between two attempts after a
 _PAUSE = 0.02  # seconds between two looks
 
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of loggers below "vllm"
-
-
-def check_room(vllm_config: Any) -> None:
-    """Raises BasculeError (FAILED_PRECONDITION) if vLLM was not started for adapters."""
-    if vllm_config.lora_config is None:
-        raise BasculeError("BASCULE_ADAPTERS is set, and this engine has no room for adapters: start vLLM with --enable-lora, "
-                           "and with --max-lora-rank for the trainer's rank", "FAILED_PRECONDITION")
 
 
 class AdapterFollower:
@@ -145,7 +137,11 @@ class AdapterFollower:
             self._refuse(name, adapter, version, error, request)
             return
         if late:  # what they have in the caches is of other weights
-            self._core.reset_prefix_cache(reset_running_requests=True)
+            try:
+                self._core.reset_prefix_cache(reset_running_requests=True)
+            except RuntimeError as error:  # such as blocks that another engine is still reading
+                self._refuse(name, adapter, version, str(error), request)
+                return
             for each in late:
                 change(each, request)
             _logger.warning("adapter %s: %d requests of %s did not end within %.1f s, and go on with it", request.lora_name,

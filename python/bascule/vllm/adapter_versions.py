@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from ..errors import BasculeError
 from .adapters import FIRST_VERSION, PREFIX, version_of
 from .stop import end_with_reason
 
+_MOST_GROUPS = 1024  # requests for several answers whose versions are remembered
 _SHARE = 0.75  # of load_timeout: after that time the sender evicts the engine
 
 
@@ -67,14 +69,32 @@ def change(request: Any, version: Any) -> None:
     request.update_block_hashes()
 
 
-def admit_with_newest(core: Any, adapters: Mapping[str, Adapter]) -> None:
-    """Admits requests that name one of `adapters` with its newest version; if there is none, they end with the reason."""
+def check_engine(vllm_config: Any) -> None:
+    """Raises BasculeError: FAILED_PRECONDITION if vLLM was not started for adapters, UNIMPLEMENTED for another vLLM."""
     from vllm.v1.request import Request
 
+    if vllm_config.lora_config is None:
+        raise BasculeError("BASCULE_ADAPTERS is set, and this engine has no room for adapters: start vLLM with --enable-lora, "
+                           "and with --max-lora-rank for the trainer's rank", "FAILED_PRECONDITION")
     if not hasattr(Request, "update_block_hashes"):
         raise BasculeError("this version of vLLM keeps the keys of its prefix cache in a way that Bascule does not know "
                            "(Request.update_block_hashes), so adapters cannot follow", "UNIMPLEMENTED")
+
+
+def admit_with_newest(core: Any, adapters: Mapping[str, Adapter]) -> None:
+    """Admits requests that name one of `adapters` with its newest version; if there is none, they end with the reason."""
     add = core.scheduler.add_request
+    groups: OrderedDict[str, Any] = OrderedDict()  # the versions of requests for several answers, the latest last
+
+    def version_for(request: Any, adapter: Adapter) -> Any:
+        """vLLM makes a request for n answers into n requests, 0_ID, 1_ID, …, which all get one version."""
+        number, _, group = request.request_id.partition("_")
+        if not number.isdigit() or not group:
+            return adapter.versions[-1]
+        version = groups.setdefault(group, adapter.versions[-1])
+        if len(groups) > _MOST_GROUPS:
+            groups.popitem(last=False)
+        return version if version in adapter.versions else adapter.versions[-1]
 
     def admit(request: Any) -> None:
         wanted, why = request.lora_request, ""
@@ -83,7 +103,7 @@ def admit_with_newest(core: Any, adapters: Mapping[str, Adapter]) -> None:
             if adapter is None:
                 why = f"this engine follows no adapter {wanted.lora_name}"
             elif adapter.versions:
-                change(request, adapter.versions[-1])
+                change(request, version_for(request, adapter))
             else:
                 why = f"adapter {wanted.lora_name} has no version yet" + (f": {adapter.error}" if adapter.error else "")
         add(request)

@@ -78,9 +78,9 @@ def _checked(initialize: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(initialize)
     def with_check(core: Any, vllm_config: Any) -> Any:
-        from .adapter_core import check_room
+        from .adapter_versions import check_engine
 
-        check_room(vllm_config)
+        check_engine(vllm_config)
         return initialize(core, vllm_config)
 
     with_check._before_bascule = initialize
