@@ -1,14 +1,15 @@
 """Bascule in vLLM: `vllm serve MODEL --weight-transfer-config '{"backend":"bascule"}'`, with BASCULE_ENDPOINT set.
 
 vLLM finds register() by an entry point. engine.py is the backend, extension.py serves vLLM versions without backends,
-and follow.py lets an engine follow automatically. docs/guide/vllm.md explains their use.
+follow.py lets an engine follow automatically, and adapters.py adds LoRA adapters. docs/guide/vllm.md explains their use.
 """
 
 from __future__ import annotations
 
+from .adapters import adapter
 from .extension import WorkerExtension
 
-__all__ = ["WorkerExtension", "register"]
+__all__ = ["WorkerExtension", "adapter", "register"]
 
 
 def register() -> None:

@@ -1,14 +1,14 @@
 """Lets an engine pick up new weights automatically, even while it is idle.
 
 This runs in vLLM's engine core: the process whose busy loop takes requests from `input_queue`, to which any thread may
-add. At the start, rank 0's worker passes its receiver's eventfd to the engine core. A thread polls the eventfd and adds
-a request; the busy loop then calls all workers at once (collective_rpc) between two scheduler steps, and resets the
-caches before the next step. The busy loop is wrapped when vLLM loads the plugin. If a version could not be loaded, the
-core stops (stop.py), and the API server says so (health.py). Nothing else in vLLM is changed.
+add (busy_loop.py). At the start, rank 0's worker passes its receiver's eventfd to the engine core. A thread polls the
+eventfd and adds a request; the busy loop then calls all workers at once (collective_rpc) between two scheduler steps,
+and resets the caches before the next step. The busy loop is wrapped when vLLM loads the plugin. If a version could not
+be loaded, the core stops (stop.py), and the API server says so (health.py). Nothing else in vLLM is changed.
 
 Following is on if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker
-extension is WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy
-loop; there the user's own code must request each update.
+extension is WorkerExtension. Adapters (adapters.py) follow if BASCULE_ADAPTERS is set. An engine within the user's own
+process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop; there the user's own code must request each update.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ import functools
 import logging
 import os
 import select
-import shutil
-import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import health
+from . import adapter_server, health
+from .adapters import configured
+from .busy_loop import BusyLoop, descriptor_of_rank_0, send_descriptor
 from .stop import Stop
 
 _EXTENSION = "bascule.vllm.WorkerExtension"
-_FLIP = object()  # marks our requests in vLLM's queue
 _SHORTEST_STOP, _LONGEST_PAUSE = 0.5, 5.0  # seconds between two attempts after a load failed
 _SHORTEST_PAUSE = 0.02  # seconds, after a look that found no version
 
@@ -39,7 +37,7 @@ _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of lo
 
 def install() -> None:
     """Wraps vLLM's methods, in a process that may be an engine core or an API server. A second call does nothing."""
-    if not os.environ.get("BASCULE_ENDPOINT") or os.environ.get("BASCULE_FOLLOW") == "0":
+    if not _follows_weights() and not configured():
         return
     from vllm.v1.engine import core
 
@@ -48,6 +46,14 @@ def install() -> None:
             kind.run_busy_loop = _followed(kind.run_busy_loop)
     core.EngineCoreProc.bascule_stopped = lambda core: None  # until the core follows (stop.py)
     health.install()
+    if adapters := configured():
+        adapter_server.install(adapters)
+        if not hasattr(core.EngineCore._initialize_kv_caches, "_before_bascule"):
+            core.EngineCore._initialize_kv_caches = _checked(core.EngineCore._initialize_kv_caches)
+
+
+def _follows_weights() -> bool:
+    return bool(os.environ.get("BASCULE_ENDPOINT")) and os.environ.get("BASCULE_FOLLOW") != "0"
 
 
 def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -55,12 +61,30 @@ def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
     def run(core: Any) -> None:
         transfer = getattr(core.vllm_config, "weight_transfer_config", None)
         extension = core.vllm_config.parallel_config.worker_extension_cls
-        if getattr(transfer, "backend", None) == "bascule" or extension == _EXTENSION:
+        if _follows_weights() and (getattr(transfer, "backend", None) == "bascule" or extension == _EXTENSION):
             Follower(core).start()
+        if adapters := configured():
+            from .adapter_core import AdapterFollower
+
+            AdapterFollower(core, adapters).start()
         run_busy_loop(core)
 
     run._before_bascule = run_busy_loop
     return run
+
+
+def _checked(initialize: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a part of the engine core's start: a failure in the busy loop would leave vLLM running without a core."""
+
+    @functools.wraps(initialize)
+    def with_check(core: Any, vllm_config: Any) -> Any:
+        from .adapter_versions import check_engine
+
+        check_engine(vllm_config)
+        return initialize(core, vllm_config)
+
+    with_check._before_bascule = initialize
+    return with_check
 
 
 class Follower:
@@ -68,45 +92,23 @@ class Follower:
 
     def __init__(self, core: Any):
         self._core = core
-        self._handle = core._handle_client_request
-        self._handled = threading.Event()
+        self._loop = BusyLoop(core)
         self._pause = 0.0  # seconds until the next attempt
         self._stop = Stop(core)
 
     def start(self) -> None:
         """Lets all ranks join, and starts the thread. Blocks until they have; raises what joining raised."""
-        folder = tempfile.mkdtemp(prefix="bascule-")
-        try:
-            with socket.socket(socket.AF_UNIX) as listening:
-                listening.bind(f"{folder}/follow")
-                listening.listen()
-                self._core.collective_rpc(_join, args=(f"{folder}/follow",))
-                connection, _ = listening.accept()
-            with connection:
-                _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
-        finally:
-            shutil.rmtree(folder)
-        self._core._handle_client_request = self._handle_request
-        threading.Thread(target=self._watch, args=(descriptors[0],), name="bascule-follow", daemon=True).start()
+        pending = descriptor_of_rank_0(self._core, _join)
+        threading.Thread(target=self._watch, args=(pending,), name="bascule-follow", daemon=True).start()
 
     def _watch(self, pending: int) -> None:
         ready = select.poll()
         ready.register(pending, select.POLLIN)
         while True:
             ready.poll(0 if self._stop.why else None)  # a failed rank may still need rank 0's version
-            self._handled.clear()
-            self._core.input_queue.put_nowait((_FLIP, None))
-            self._handled.wait()
+            self._loop.call(self._flip)
             if self._pause:
                 time.sleep(self._pause)
-
-    def _handle_request(self, kind: Any, request: Any) -> None:
-        if kind is not _FLIP:
-            return self._handle(kind, request)
-        try:
-            self._flip()
-        finally:
-            self._handled.set()
 
     def _flip(self) -> None:
         if "weights" in self._core.model_executor.sleeping_tags:  # their memory may be gone; wake_up() brings it back
@@ -145,9 +147,7 @@ def _join(worker: Any, address: str) -> None:
         worker.bascule_join()
         rank = worker.bascule_rank
     if rank.place.rank == 0:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(address)
-            socket.send_fds(connection, [b"0"], [rank.fileno()])
+        send_descriptor(address, rank.fileno())
 
 
 @dataclass(frozen=True)

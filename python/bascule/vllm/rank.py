@@ -94,24 +94,7 @@ class Rank:
         self._pending.register(self.receiver.fileno(), select.EPOLLIN)
 
     def _taken(self, version: int | None, timeout: float) -> int | None:
-        if self.place.ranks == 1:
-            return self.receiver.take(version, timeout)
-        taken, error = None, None
-        if self.place.rank == 0:
-            try:
-                taken = self.receiver.take(version, timeout)
-            except BasculeError as raised:  # the other ranks wait for an answer
-                error = raised
-        taken, held, error = _from_first_rank((taken, self.version, error))
-        if error is not None:
-            raise error
-        if taken is None and held != self.version:
-            taken = held  # rank 0 loaded it before; this rank could not
-        if taken and self.place.rank != 0 and self.receiver.take(taken, timeout) is None:
-            status = self.receiver.status()
-            if status.state != "serving" or status.version != taken:
-                raise status.error or BasculeError(f"version {taken}, which rank 0 holds, is not here", "UNAVAILABLE")
-        return taken or None
+        return taken_together(self.place, self.receiver, self.version, version, timeout)
 
     # ---- scatter, for an engine of one rank ----
 
@@ -165,7 +148,33 @@ class Rank:
         self._join()
 
 
-def _from_first_rank(what: Any) -> Any:
+def taken_together(place: Place, receiver: Receiver, held: int, version: int | None, timeout: float) -> int | None:
+    """Takes the version that rank 0 takes. Call it on all ranks of an engine at once.
+
+    held: the version that this rank holds. Returns None if there is no newer version. Raises what take() raised, on all
+    ranks if rank 0 failed; BasculeError (UNAVAILABLE) if this rank does not have rank 0's version.
+    """
+    if place.ranks == 1:
+        return receiver.take(version, timeout)
+    taken, error = None, None
+    if place.rank == 0:
+        try:
+            taken = receiver.take(version, timeout)
+        except BasculeError as raised:  # the other ranks wait for an answer
+            error = raised
+    taken, first_held, error = from_first_rank((taken, held, error))
+    if error is not None:
+        raise error
+    if taken is None and first_held != held:
+        taken = first_held  # rank 0 loaded it before; this rank could not
+    if taken and place.rank != 0 and receiver.take(taken, timeout) is None:
+        status = receiver.status()
+        if status.state != "serving" or status.version != taken:
+            raise status.error or BasculeError(f"version {taken}, which rank 0 holds, is not here", "UNAVAILABLE")
+    return taken or None
+
+
+def from_first_rank(what: Any) -> Any:
     from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
     return get_tp_group().broadcast_object(get_pp_group().broadcast_object(what, 0), 0)

@@ -52,18 +52,22 @@ class Stop:
             self._set_pause_state(state)
 
     def _end_late_requests(self) -> None:
-        from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
-        from vllm.v1.request import RequestStatus
-
         latest = time.time() - self._timeout
         late = [each for each in self._core.scheduler.requests.values()
                 if not each.is_finished() and max(each.arrival_time, self._since) <= latest]
-        self._core.scheduler.finish_requests([each.request_id for each in late], RequestStatus.FINISHED_ERROR)
-        why = f"{REASON}this engine waits for a version that it can load: {self.why}"
-        for each in late:
-            output = EngineCoreOutput(each.request_id, [], finish_reason=FinishReason.ERROR, stop_reason=why)
-            self._core.output_queue.put_nowait((each.client_index, EngineCoreOutputs(
-                outputs=[output], finished_requests={each.request_id})))
+        end_with_reason(self._core, late, f"this engine waits for a version that it can load: {self.why}")
+
+
+def end_with_reason(core: Any, requests: list[Any], why: str) -> None:
+    """Ends requests that the scheduler has with an error, whose stop_reason says why."""
+    from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+    from vllm.v1.request import RequestStatus
+
+    core.scheduler.finish_requests([each.request_id for each in requests], RequestStatus.FINISHED_ERROR)
+    for each in requests:
+        output = EngineCoreOutput(each.request_id, [], finish_reason=FinishReason.ERROR, stop_reason=REASON + why)
+        core.output_queue.put_nowait((each.client_index, EngineCoreOutputs(
+            outputs=[output], finished_requests={each.request_id})))
 
 
 def request_timeout() -> float:

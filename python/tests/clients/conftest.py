@@ -116,12 +116,16 @@ class VllmServer:
         """The status of a GET."""
         return self._open(urllib.request.Request(self.url + path))[0]
 
-    def generate(self):
+    def models(self):
+        """The names in GET /v1/models."""
+        return [each["id"] for each in json.loads(self._open(urllib.request.Request(f"{self.url}/v1/models"))[1])["data"]]
+
+    def generate(self, **more):
         """The status and the greedy tokens, or the status and the error's text."""
         import tiny
 
         body = {"prompt": tiny.PROMPT, "max_tokens": tiny.TOKENS, "temperature": 0, "ignore_eos": True,
-                "return_token_ids": True}
+                "return_token_ids": True, **more}
         status, text = self._open(urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
                                                          {"Content-Type": "application/json"}))
         return status, json.loads(text)["choices"][0]["token_ids"] if status == HTTPStatus.OK else text

@@ -38,6 +38,38 @@ class Engine:
         output = self.llm.generate([TokensPrompt(prompt_token_ids=prompt)], sampling, use_tqdm=False)[0].outputs[0]
         return [list(output.token_ids), [[each.version, each.start, each.end] for each in output.weight_versions]]
 
+    def generate_adapted(self, prompts, tokens, adapter=None, **sampling):
+        """For each prompt the tokens and their log-probabilities, or the stop_reason."""
+        import bascule.vllm
+        from vllm import SamplingParams, TokensPrompt
+
+        sampling = SamplingParams(**{"temperature": 0, "max_tokens": tokens, "ignore_eos": True, "logprobs": 0, **sampling})
+        request = bascule.vllm.adapter(adapter) if adapter else None
+        outputs = self.llm.generate([TokensPrompt(prompt_token_ids=each) for each in prompts], sampling, use_tqdm=False,
+                                    lora_request=request)
+        return [[list(each.token_ids), [at[token].logprob for at, token in zip(each.logprobs or [], each.token_ids)],
+                 each.stop_reason] for output in outputs for each in output.outputs]
+
+    def generate_in_steps(self, prompt, tokens, adapter):
+        """Answers twice: "begun" once there is a token, and then the tokens."""
+        import bascule.vllm
+        from vllm import SamplingParams, TokensPrompt
+
+        engine, begun = self.llm.llm_engine, False
+        engine.add_request("in steps", TokensPrompt(prompt_token_ids=prompt),
+                           SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True),
+                           lora_request=bascule.vllm.adapter(adapter))
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if not begun:
+                    print(json.dumps("begun"), file=answers, flush=True)
+                    begun = True
+        return list(output.outputs[0].token_ids)
+
+    def adapters(self):
+        """What the engine core says of them."""
+        return self.llm.llm_engine.engine_core.call_utility("bascule_adapters")
+
     def join(self, endpoint, **info):
         self.llm.init_weight_transfer_engine({"init_info": {"endpoint": endpoint, **info}})
 

@@ -1,0 +1,221 @@
+"""Adapters that change while vLLM serves requests, over HTTP and in an engine with two ranks."""
+
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import tiny
+
+import bascule
+
+pytest.importorskip("vllm")
+pytest.importorskip("peft")
+import torch  # noqa: E402
+from adapted import adapted, expected, train  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+
+PATIENCE = 240  # seconds, longer than anything healthy takes
+LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 2, "max_model_len": 256}
+
+
+def test_a_server_resolves_the_name_of_an_adapter_while_versions_change(serve, checkpoint, model, endpoint):
+    base, wrapped = endpoint, adapted(checkpoint)
+    server = serve({"BASCULE_ENDPOINT": base, "BASCULE_ADAPTERS": f"math={base}-math,idle={base}-idle"}, "--enable-lora",
+                   "--max-lora-rank", "16", "--max-loras", "2")
+    server.wait_until_up(PATIENCE)
+    assert server.models()[-2:] == ["math", "idle"]
+    status, text = server.generate(model="math")
+    assert status == 503 and "adapter math has no version yet" in text
+    wanted = {}
+    with bascule.Sender(f"{base}-math") as sender:
+        sender.register_adapter(wrapped)
+        sender.wait_for_workers(1, PATIENCE)
+        acknowledged = 0
+
+        def ask():
+            """A request, and the versions that may answer it: those that were the newest meanwhile."""
+            first = acknowledged
+            status, tokens = server.generate(model="math")
+            assert status == 200, tokens
+            return tokens, first, len(wanted)
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = []
+            for version in (1, 2, 3, 4, 5):
+                train(wrapped, version)
+                wanted[version] = expected(wrapped)[0]
+                if version > 1:
+                    answers += [pool.submit(ask) for _ in range(6)]
+                assert sender.send().complete
+                acknowledged = version
+            assert ask()[0] == wanted[5]
+            for tokens, first, last in [each.result(PATIENCE) for each in answers]:
+                assert tokens in [wanted[version] for version in range(first, last + 1)]
+        # The base model follows its own endpoint. The adapter then works on the new weights.
+        tiny.train(model, 1)
+        with bascule.Sender(base) as base_sender:
+            base_sender.register_model(model)
+            base_sender.wait_for_workers(1, PATIENCE)
+            assert base_sender.send().complete
+        assert server.generate() == (200, tiny.greedy(model))
+        moved = adapted(model)
+        moved.load_state_dict({name: tensor for name, tensor in wrapped.state_dict().items() if "lora_" in name}, strict=False)
+        assert server.generate(model="math") == (200, expected(moved)[0])
+        assert server.get("/health") == 200
+
+
+def test_adapters_of_a_folder_come_and_go(serve, checkpoint, tmp_path):
+    folder = tmp_path / "adapters"
+    server = serve({"BASCULE_ADAPTERS": f"shm://{folder}"}, "--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
+    server.wait_until_up(PATIENCE)
+    base = server.models()
+    assert server.generate(model="math")[0] == 404
+    for number, name in enumerate(("math", "code")):
+        model = adapted(checkpoint)
+        train(model, number)
+        with bascule.Sender(f"shm://{folder}/{name}") as sender:
+            sender.register_adapter(model)
+            sender.wait_for_workers(1, PATIENCE)
+            assert sender.send().complete
+        assert server.generate(model=name) == (200, expected(model)[0])
+    assert server.models() == [*base, "math", "code"]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.generate, model="code", max_tokens=50)
+        shutil.rmtree(folder / "code")
+        deadline = time.monotonic() + PATIENCE
+        while server.models() != [*base, "math"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        status, tokens = running.result(PATIENCE)
+    assert status in (404, 503) or tokens == expected(model, tokens=50)[0]
+    assert server.generate(model="code")[0] == 404
+    assert server.generate(model="math")[0] == 200
+
+
+@pytest.fixture
+def changing(start_engine, checkpoint, endpoint):
+    """changing(environment, options) starts an engine that follows `math`, and a sender of an adapter for it."""
+    senders = []
+
+    def start(environment, options, config=None, parameters="", ranks=1):
+        engine = start_engine({"BASCULE_ADAPTERS": f"math={endpoint}{parameters}", **environment}, model=checkpoint,
+                              **{**LORA, **options}).started()
+        model = adapted(checkpoint, **(config or {}))
+        senders.append(bascule.Sender(endpoint))
+        senders[-1].register_adapter(model)
+        senders[-1].wait_for_workers(ranks, PATIENCE)
+        return engine, senders[-1], model
+
+    yield start
+    for sender in senders:
+        sender.close()
+
+
+def running(engine):
+    """Starts a request. Returns the thread that waits for its answer, and the list that gets its tokens."""
+    engine.begin("generate_in_steps", adapter="math", prompt=tiny.PROMPT, tokens=240)
+    assert engine.answer() == "begun"
+    tokens = []
+    thread = threading.Thread(target=lambda: tokens.extend(engine.answer()))
+    thread.start()
+    return thread, tokens
+
+
+@torch.no_grad()
+def next_tokens(model, tokens):
+    """For each of `tokens`, which follow the prompt, the token that PEFT would have generated in its place."""
+    logits = model(torch.tensor([tiny.PROMPT + tokens])).logits[0]
+    return logits.argmax(-1)[len(tiny.PROMPT) - 1:-1].tolist()
+
+
+def test_a_running_request_keeps_its_version_until_a_later_one_takes_its_place(changing):
+    engine, sender, model = changing({}, {}, parameters="?load_timeout=40ms")
+    for version in (1, 2):
+        train(model, version)
+        assert sender.send().complete
+    thread, tokens = running(engine)
+    train(model, 3)
+    assert sender.send().complete  # in the place of version 1
+    thread.join(PATIENCE)
+    train(model, 2)
+    assert len(tokens) == 240 and tokens == next_tokens(model, tokens)
+    assert engine.ask("adapters")["math"]["moved_requests"] == 0
+
+    thread, tokens = running(engine)  # with version 3
+    version = 3
+    while thread.is_alive():
+        version += 1
+        train(model, version)
+        assert sender.send().complete
+    thread.join(PATIENCE)
+    assert len(tokens) == 240
+    assert engine.ask("adapters")["math"]["moved_requests"] > 0
+    done = 0
+    for each in range(3, version + 1):  # a stretch of each version that it had
+        train(model, each)
+        own = next_tokens(model, tokens)
+        while done < len(tokens) and own[done] == tokens[done]:
+            done += 1
+    assert done == len(tokens)
+    engine.kill()
+
+
+def test_all_ranks_serve_a_version_or_none(changing):
+    engine, sender, model = changing({}, {"tensor_parallel_size": 2, "worker_extension_cls": "failing_adapter.Extension"},
+                                     {"target_modules": "all-linear", "use_rslora": True}, ranks=2)
+    train(model, 1)
+    assert sender.send().complete
+    [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
+    first = expected(model)[0]
+    assert tokens == first
+    train(model, 2)
+    report = sender.send()  # rank 1 fails once
+    assert not report.complete
+    assert all("rank 1 is out of memory" in str(each.error) for each in report.workers)
+    [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
+    assert tokens in (first, expected(model)[0])  # the version is tried again
+    train(model, 3)
+    sender.wait_for_workers(2, PATIENCE)
+    assert sender.send().complete
+    [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
+    assert tokens == expected(model)[0]
+    engine.kill()
+
+
+def test_adapted_embeddings_are_served_if_the_model_has_a_place_for_them(start_engine, tmp_path, endpoint):
+    tiny.save(tmp_path)  # the tokenizer; Qwen2 has no such place in vLLM
+    base = LlamaForCausalLM(LlamaConfig(vocab_size=tiny.WORDS, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                                        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=256,
+                                        bos_token_id=0, eos_token_id=1, pad_token_id=1, tie_word_embeddings=False))
+    base.save_pretrained(tmp_path)
+    engine = start_engine({"BASCULE_ADAPTERS": f"math={endpoint}"}, model=str(tmp_path), **LORA).started()
+    model = adapted(base, target_modules=["q_proj", "embed_tokens"])
+    with bascule.Sender(endpoint) as sender:
+        sender.register_adapter(model)
+        sender.wait_for_workers(1, PATIENCE)
+        for version in (1, 2, 3):
+            train(model, version)
+            report = sender.send()
+            assert report.complete, str(report.workers[0].error)
+            [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
+            assert tokens == expected(model)[0]
+    engine.kill()
+
+
+def test_modules_to_which_the_engine_gives_no_adapters_are_named(changing):
+    engine, sender, model = changing({}, {"lora_target_modules": ["o_proj"]})
+    train(model, 1)
+    report = sender.send()
+    assert not report.complete
+    assert "binds no module" in str(report.workers[0].error) and "--lora-target-modules" in str(report.workers[0].error)
+    [[_, _, reason]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=3)
+    assert "adapter math has no version yet: the trainer's adapter binds no module" in reason
+    engine.kill()
+
+
+def test_an_engine_without_room_for_adapters_does_not_start(start_engine, checkpoint, endpoint, capfd):
+    engine = start_engine({"BASCULE_ADAPTERS": f"math={endpoint}"}, model=checkpoint)
+    assert engine.process.wait(PATIENCE) != 0
+    assert "start vLLM with --enable-lora" in capfd.readouterr().err
