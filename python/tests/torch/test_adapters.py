@@ -13,6 +13,7 @@ from adapted import QKV, adapted, gpt2, logits, qwen, send_once, sent_by, train
 from peft.tuners.lora import LoraLayer
 
 import bascule
+from bascule import checkpoint
 from bascule.lora_config import KEYS, describe_adapter
 from bascule.peft import adapter_of
 
@@ -220,6 +221,37 @@ def test_layers_that_are_no_matrices_are_refused_by_name(endpoint):
         for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge")):
             with pytest.raises(bascule.BasculeError, match="module base_model.model.conv: .*Conv2d"):
                 register()
+
+
+def test_adapters_of_fused_experts_are_refused_by_name(endpoint, tmp_path):
+    """The rows of A are ordered by expert, and the columns of B by rank, so an engine that takes them for matrices is wrong."""
+    class Experts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down_proj = torch.nn.Parameter(torch.zeros(4, 16, 8))
+
+        def forward(self, x):
+            return x @ self.down_proj
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = Experts()
+            self.config = {"tie_word_embeddings": False}
+
+    model = peft.get_peft_model(Net(), peft.LoraConfig(r=2, target_modules=[], target_parameters=["experts.down_proj"]))
+    registers = (lambda sender: sender.register_adapter(model), lambda sender: sender.register_model(model, adapters="merge"))
+    with bascule.Sender(endpoint) as sender:
+        for register in registers:
+            with pytest.raises(bascule.BasculeError, match="target_parameters = .*fused experts"):
+                register(sender)
+        model.peft_config["default"].target_parameters = None  # a config that does not tell
+        for register in registers:
+            with pytest.raises(bascule.BasculeError, match="module base_model.model.experts: .*ParamWrapper"):
+                register(sender)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(bascule.BasculeError, match="experts has the rank 8, and its config says 2"):
+        checkpoint.send(str(tmp_path), endpoint, workers=0)
 
 
 def test_equal_configs_give_equal_descriptions():

@@ -106,15 +106,19 @@ def test_later_sends_have_what_was_trained_moved_or_replaced(endpoint):
                 assert_same(name, sent[name], tensor)
 
 
-def test_a_model_without_adapters_follows_merged_versions(endpoint):
-    model, served = adapted(target_modules="all-linear"), qwen()
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_model_without_adapters_computes_what_the_trainer_computes_after_each_of_three_versions(endpoint, config):
+    model, served = adapted(**config), qwen()
     with bascule.Sender(endpoint) as sender, hf.follow(served, endpoint) as following:
         merge(sender, model)
         sender.wait_for_workers(1)
-        for seed in range(3):
-            train(model, seed)
+        for version in range(1, 4):
+            train(model, version)
             assert sender.send().complete, following.error
-            torch.testing.assert_close(logits(served), logits(model), rtol=1e-4, atol=1e-4)
+            with following.held() as held:
+                assert held == version
+                torch.testing.assert_close(logits(served), logits(model), rtol=1e-4, atol=1e-4)
+            assert not torch.allclose(logits(served), logits(qwen()), atol=1e-2)
 
 
 def test_the_active_one_of_several_adapters_is_merged(endpoint):

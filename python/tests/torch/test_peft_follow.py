@@ -92,6 +92,36 @@ def test_an_adapter_for_another_model_is_refused_by_name_and_changes_nothing(end
         assert torch.equal(logits(served), before)
 
 
+def test_a_trainer_that_starts_again_is_followed_with_its_own_adapter(endpoint):
+    """It has the same names and shapes, and another adapter."""
+    served = adapted(seed=9)
+    with bascule.peft.follow(served, endpoint) as following:
+        for run in range(1, 4):
+            trained = adapted(seed=run, lora_alpha=4 * run)
+            with bascule.Sender(endpoint) as sender:
+                sender.register_adapter(trained)
+                sender.wait_for_workers(1)
+                assert sender.send().complete, following.error
+                compared(served, trained)
+                assert following.version == run
+
+
+def test_modules_below_another_prefix_are_other_modules(endpoint, tmp_path):
+    """The names end in the same way, as a language model's do if it is part of a model that also sees."""
+    trained, served = adapted(task_type="CAUSAL_LM"), adapted(seed=9)
+    trained.save_pretrained(tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    safetensors.torch.save_file({name.replace(".model.layers", ".model.language_model.layers"): tensor
+                                 for name, tensor in safetensors.torch.load_file(file).items()}, file)
+    before = logits(served)
+    with bascule.peft.follow(served, endpoint) as following:
+        done = send(tmp_path, endpoint)
+        text = "binds no module of this model: it adapts model.language_model.layers.0"
+        assert done.returncode != 0 and text in done.stdout + done.stderr, done
+        assert text in str(following.error)
+        assert torch.equal(logits(served), before)
+
+
 def test_another_class_of_the_base_model_is_refused_by_name(endpoint):
     trained = adapted(gpt2(), target_modules=["c_attn"], fan_in_fan_out=True)
     served = adapted()
