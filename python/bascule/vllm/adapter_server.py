@@ -17,8 +17,11 @@ _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of lo
 
 def install(configured: Configured) -> None:
     """Wraps vLLM's list of models, which has no hook for this. A second call does nothing."""
-    from vllm.entrypoints.openai.models.serving import OpenAIServingModels
-
+    try:
+        from vllm.entrypoints.openai.models.serving import OpenAIServingModels
+    except ImportError as error:  # a vLLM without it, or without its API server; LLM.generate() does not need it
+        _logger.warning("this vLLM's API server cannot list adapters that follow: %s", error)
+        return
     if hasattr(OpenAIServingModels.__init__, "_before_bascule"):
         return
     make = OpenAIServingModels.__init__
