@@ -43,10 +43,14 @@ def config_of(model: Any, name: str) -> Any:
 
 
 def base_class(model: Any) -> tuple[str, str]:
-    """Name and module of the class of the model that PEFT has wrapped."""
+    """Name and module of the class of the model that PEFT has wrapped.
+
+    Not of what wraps it (torch.compile), nor the class that FSDP2 and others of torch derive from it, such as FSDPQwen2Model.
+    """
     base = _peft_model(model)
-    base = base.get_base_model() if hasattr(base, "get_base_model") else base
-    return type(base).__name__, type(base).__module__
+    *_, base = _outer(base.get_base_model() if hasattr(base, "get_base_model") else base)
+    own = next(each for each in type(base).__mro__ if not each.__module__.startswith("torch.distributed."))
+    return own.__name__, own.__module__
 
 
 def adapter_of(model: Any, name: str = "default") -> Sent:

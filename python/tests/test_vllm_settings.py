@@ -10,7 +10,7 @@ from bascule.vllm.adapters import configured, versions_kept
 @pytest.mark.parametrize("value, named, folder", [
     ("", {}, ""),
     ("math=shm:///run/a?timeout=5s", {"math": "shm:///run/a?timeout=5s"}, ""),
-    ("math=shm:///run/a, code=memmap:///run/b", {"math": "shm:///run/a", "code": "memmap:///run/b"}, ""),
+    (" math = shm:///run/a, code=memmap:///run/b,", {"math": "shm:///run/a", "code": "memmap:///run/b"}, ""),
     ("shm:///run/adapters?flip_timeout=9s", {}, "shm:///run/adapters?flip_timeout=9s"),
 ])
 def test_adapters_are_named_or_in_a_folder(monkeypatch, value, named, folder):
@@ -21,8 +21,14 @@ def test_adapters_are_named_or_in_a_folder(monkeypatch, value, named, folder):
 
 @pytest.mark.parametrize("value, said", [("math", "found 'math'"), ("=shm:///a", "found '=shm:///a'"),
                                          ("a@1=shm:///a", "found 'a@1=shm:///a'"),
-                                         ("a=shm:///a,a=shm:///b", "the name a occurs twice")])
+                                         ("a=shm:///a,a=shm:///b", "the name a occurs twice"),
+                                         ("shm:///a,shm:///b", "one folder of endpoints, found 'shm:///a'"),
+                                         ("shm:///a,b=shm:///b", "one folder of endpoints, found 'shm:///a'"),
+                                         ("a=", "found 'a='"), ("a=/run/a", "found 'a=/run/a'"),
+                                         ("a=shm:///a,b=shm:///a/?timeout=5s", "b has the endpoint of a;"),
+                                         ("a=shm:///run/base/", "a has the endpoint of the base model")])
 def test_other_values_are_refused_by_name(monkeypatch, value, said):
+    monkeypatch.setenv("BASCULE_ENDPOINT", "shm:///run/base?timeout=5s")
     monkeypatch.setenv("BASCULE_ADAPTERS", value)
     with pytest.raises(BasculeError, match=f"BASCULE_ADAPTERS: .*{said}"):
         configured()

@@ -2,8 +2,11 @@
 #include <bascule/receiver/endpoint_folder.h>
 
 #include <gmock/gmock.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -110,6 +113,37 @@ TEST_F(EndpointFolderTest, OtherThingsInTheFolderAreNoEndpoints) {
   absl::StatusOr<EndpointFolder> endpoints = EndpointFolder::open(url());
   ASSERT_THAT(endpoints, IsOk());
   EXPECT_THAT(*endpoints->endpoints(), ElementsAre(Key("real")));
+}
+
+// Lets modes apply to this thread, also if root runs the test.
+class ModesApply {
+ public:
+  ModesApply() {
+    std::array<__user_cap_data_struct, 2> now{};
+    EXPECT_EQ(::syscall(SYS_capget, &header_, now.data()), 0);
+    before_ = now;
+    now[0].effective &= ~(CAP_TO_MASK(CAP_DAC_OVERRIDE) | CAP_TO_MASK(CAP_DAC_READ_SEARCH));
+    EXPECT_EQ(::syscall(SYS_capset, &header_, now.data()), 0);
+  }
+  ~ModesApply() { EXPECT_EQ(::syscall(SYS_capset, &header_, before_.data()), 0); }
+  ModesApply(const ModesApply&) = delete;
+  ModesApply& operator=(const ModesApply&) = delete;
+
+ private:
+  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> before_{};
+};
+
+TEST_F(EndpointFolderTest, AFolderThatCannotBeReadDoesNotHideTheOthers) {
+  const Sender real = sender("real");
+  fs::create_directory(folder() / "locked");
+  fs::permissions(folder() / "locked", fs::perms::none);
+  const ModesApply modes_apply;
+  absl::StatusOr<EndpointFolder> endpoints = EndpointFolder::open(url());
+  ASSERT_THAT(endpoints, IsOk());
+  const auto found = endpoints->endpoints();
+  ASSERT_THAT(found, IsOk());
+  EXPECT_THAT(*found, ElementsAre(Key("real")));
 }
 
 TEST_F(EndpointFolderTest, AFolderThatIsRemovedIsMadeAgain) {

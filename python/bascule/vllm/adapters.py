@@ -39,18 +39,27 @@ class Configured:
 def configured() -> Configured:
     """Reads $BASCULE_ADAPTERS. Raises BasculeError: INVALID_ARGUMENT."""
     value = os.environ.get(_ADAPTERS, "").strip()
-    if "://" in value.partition("=")[0]:
+    if "://" in value.partition("=")[0] and value.count("://") == 1:
         return Configured(folder=url(_ADAPTERS, value))
     found: dict[str, str] = {}
-    for item in filter(None, value.split(",")):
-        name, separator, endpoint = item.strip().partition("=")
-        if not separator or not name or "@" in name:
+    followed = {_place(os.environ.get("BASCULE_ENDPOINT", "")): "the base model (BASCULE_ENDPOINT)"}
+    for item in filter(None, map(str.strip, value.split(","))):
+        name, _, endpoint = map(str.strip, item.partition("="))
+        if not name or "@" in name or "://" in name or "://" not in endpoint:
             raise BasculeError(f"{_ADAPTERS}: expected NAME=URL,…, such as math=shm:///run/user/1000/grpo/adapters/math, or "
-                               f"the URL of a folder of endpoints, found {item!r}", "INVALID_ARGUMENT")
+                               f"the URL of one folder of endpoints, found {item!r}", "INVALID_ARGUMENT")
         if name in found:
             raise BasculeError(f"{_ADAPTERS}: the name {name} occurs twice", "INVALID_ARGUMENT")
         found[name] = url(f"{_ADAPTERS}: {name}", endpoint)
+        if (other := followed.setdefault(_place(endpoint), name)) != name:
+            raise BasculeError(f"{_ADAPTERS}: {name} has the endpoint of {other}; give each its own: two receivers of one "
+                               "engine would evict each other there", "INVALID_ARGUMENT")
     return Configured(named=found)
+
+
+def _place(endpoint: str) -> str:
+    """What two URLs of one endpoint have in common."""
+    return endpoint.partition("?")[0].rstrip("/")
 
 
 def versions_kept() -> int:

@@ -122,6 +122,26 @@ class Parallel(torch.nn.Module):
         self.module = module
 
 
+def test_wrappers_of_the_base_model_do_not_change_what_the_description_calls_it():
+    """Engines refuse an adapter for another class."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+
+    model = adapted()
+    description = adapter_of(model).description
+    config = peft.LoraConfig(r=4, lora_alpha=12, target_modules=QKV)
+    compiled = peft.get_peft_model(torch.compile(qwen()), config)
+    assert json.loads(adapter_of(compiled).description)["auto_mapping"] == json.loads(description)["auto_mapping"]
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        adapters = {parameter for name, parameter in model.named_parameters() if "lora_" in name}
+        fully_shard(model.base_model.model, mesh=init_device_mesh("cpu", (1,)), ignored_params=adapters)
+        assert type(model.get_base_model()).__name__ == "FSDPQwen2ForCausalLM"
+        assert adapter_of(model).description == description
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_adapters_without_a_peft_model_around_them_have_peft_s_names():
     """As transformers' own add_adapter() makes them."""
     model = peft.inject_adapter_in_model(peft.LoraConfig(target_modules=QKV), qwen())
