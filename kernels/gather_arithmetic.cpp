@@ -55,7 +55,7 @@ Segment matrix(const Factor& factor, std::uint64_t rows, std::uint64_t columns) 
 }
 
 // Where the bytes of a segment go, in any order: byte `first` goes to `target`. With `sums`, this is the beginning of a
-// slot's tile, and the sums are those of this tile and the next ones.
+// slot's tile, and the sums belong to this tile and the next ones.
 struct Output {
   std::byte* target;
   std::uint64_t first;

@@ -28,9 +28,9 @@ MakePanel plain_make_panel(DType right);  // for a type that widens to F32
 // the target are `w_stride` and `target_stride` bytes apart, at any alignment. The target may be where w is, with the
 // same stride. The rows of w that follow are prefetched.
 //
-// With `sums`, the target is a slot, and its rows are whole lines of kLineBytes. They go past the caches, like those of
-// a TileWriter, and are added to the sums of their tiles. The target begins `target_offset` bytes after the first tile
-// of `sums`. The plain processor cannot do this.
+// With `sums`, the target is a slot, and its rows are whole lines of kLineBytes. They go past the caches, as a
+// TileWriter's do, and are added to the sums of their tiles. The target begins `target_offset` bytes after the first
+// tile of `sums`. The plain processor cannot do this.
 struct ProductRows {
   std::size_t rows = 0, columns = 0, rank = 0;  // columns: a multiple of kPanelColumns, at most kMostColumns
   float scale = 1;
