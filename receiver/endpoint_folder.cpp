@@ -69,8 +69,8 @@ absl::StatusOr<std::map<std::string, std::string>> EndpointFolder::endpoints() {
     struct stat status {};
     if (::lstat(each->path().c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
       continue;
-    // First the watch, so that no change after the look is missed. It may be gone by now, or be nobody's to read: a
-    // single folder of that kind must not hide the others.
+    // First the watch, so that no change after the look is missed. It may be gone by now. One that
+    // must not be read does not hide the others.
     if (::inotify_add_watch(changes_.get(), each->path().c_str(), kChanges) < 0) {
       if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) continue;
       return errno_status(errno, cat("watch ", endpoint_.place(), "/", each->path().filename().string()));

@@ -115,7 +115,7 @@ TEST_F(EndpointFolderTest, OtherThingsInTheFolderAreNoEndpoints) {
   EXPECT_THAT(*endpoints->endpoints(), ElementsAre(Key("real")));
 }
 
-// Lets modes apply to this thread, even if root runs the test.
+// Makes modes apply to this thread, even if root runs the test.
 class ModesApply {
  public:
   ModesApply() {
