@@ -10,10 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <bascule/kernels/digest_function.h>
 #include <bascule/kernels/dtype.h>
 
 namespace bascule::inline v0::kernels {
+
+struct TileSums;
 
 inline constexpr std::size_t kPanelColumns = 16;   // columns of one block of a panel
 inline constexpr std::size_t kMostColumns = 1024;  // of one multiply_add()

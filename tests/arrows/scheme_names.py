@@ -17,6 +17,7 @@ SUFFIXES = {".cpp", ".h", ".cu", ".cuh", ".py"}
 ALLOWED = {
     "bench/flat_broadcast.cpp",  # a baseline made of nccl's parts
     "bench/adapters.py",
+    "bench/adapters_vllm.py",
     "bench/alternatives/double_buffer.py",  # measures shm itself beside another library
     "bench/python_package.py",
 }
