@@ -77,12 +77,19 @@ BASCULE_AVX512_INLINE __m512i add_products(__m512i sums, __m512i words, const st
   return _mm512_add_epi64(sums, _mm512_mul_epu32(keyed, _mm512_srli_epi64(keyed, 32)));
 }
 
+// GCC's _mm512_reduce_add_epi64 adds signed numbers, and their overflow is undefined.
+BASCULE_AVX512_INLINE std::uint64_t sum_of_lanes(__m512i lanes) {
+  const __m256i four = _mm256_add_epi64(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
+  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+  return static_cast<std::uint64_t>(_mm_cvtsi128_si64(two)) + static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
+}
+
 // After the last line of a page or a row, `at` bytes after the target's first.
 BASCULE_AVX512_INLINE void finish_page(const ProductRows& product, std::size_t at, LaneSums& lanes) {
   const std::size_t page = (product.target_offset + at) / kPageBytes;
   PageSums& sums = product.sums[page / kTilePages].pages[page % kTilePages];
-  sums.first += static_cast<std::uint64_t>(_mm512_reduce_add_epi64(lanes.first));
-  sums.second += static_cast<std::uint64_t>(_mm512_reduce_add_epi64(lanes.second));
+  sums.first += sum_of_lanes(lanes.first);
+  sums.second += sum_of_lanes(lanes.second);
   lanes.first = lanes.second = _mm512_setzero_si512();
 }
 
