@@ -88,16 +88,26 @@ def main():
             sender.wait_for_workers(1)
             calls = {"send()": sender.send, "a copy of the same bytes": copy,
                      "save_pretrained() and load": save_and_load}
-            times = {what: [] for what in calls}
-            for each in range(3 + ROUNDS):
-                for what, call in calls.items():
-                    begun = time.perf_counter()
-                    call()
-                    if each >= 3:
-                        times[what].append(time.perf_counter() - begun)
+            times = in_turns(calls)
             stop.set()
             process.join()
     print(f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors.values()) / 1e6:.1f} million weights, on {device}")
+    show(times)
+
+
+def in_turns(calls):
+    """The seconds that each of the calls took, by its name, in ROUNDS alternating rounds after three unmeasured ones."""
+    times = {what: [] for what in calls}
+    for each in range(3 + ROUNDS):
+        for what, call in calls.items():
+            begun = time.perf_counter()
+            call()
+            if each >= 3:
+                times[what].append(time.perf_counter() - begun)
+    return times
+
+
+def show(times):
     for what, each in times.items():
         print(f"{what}: {1e3 * statistics.median(each):.2f} ms, lowest {1e3 * min(each):.2f} ms")
 

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 import warnings
 
-from adapters import ROUNDS, adapted_model
+from adapters import adapted_model, in_turns, show
 
 PATIENCE = 600  # seconds, for a server to start
 
@@ -93,17 +93,10 @@ def main():
                         raise RuntimeError(str(report))
 
                 calls = {"send() until vLLM serves it": send, "save_pretrained() and vLLM's own load": save_and_load}
-                times = {what: [] for what in calls}
-                for each in range(3 + ROUNDS):
-                    for what, call in calls.items():
-                        begun = time.perf_counter()
-                        call()
-                        if each >= 3:
-                            times[what].append(time.perf_counter() - begun)
+                times = in_turns(calls)
         finally:
             server.end()
-    for what, each in times.items():
-        print(f"{what}: {1e3 * statistics.median(each):.2f} ms, lowest {1e3 * min(each):.2f} ms")
+    show(times)
     ours, theirs = map(statistics.median, times.values())
     print(f"{theirs / ours:.1f} times as fast")
 
