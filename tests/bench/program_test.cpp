@@ -16,11 +16,13 @@
 #include <set>
 #include <thread>
 
+#include "support/processes/command_lines.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
 #include <bascule/bench/record.h>
 #include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
@@ -91,15 +93,7 @@ class Program : public testing::Test {
     return names;
   }
   // Processes whose command line names our folder.
-  int processes() const {
-    int count = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      std::ifstream stream(entry.path() / "cmdline");
-      const std::string words{std::istreambuf_iterator<char>(stream), {}};
-      count += words.find(folder_.path().string()) != std::string::npos ? 1 : 0;
-    }
-    return count;
-  }
+  std::size_t processes() const { return test::processes_with(folder_.path().string()).size(); }
   std::filesystem::path log() const { return folder_.path() / "output"; }
   std::string file(const char* name) const { return (folder_.path() / name).string(); }
 
@@ -212,6 +206,10 @@ TEST_F(Program, WhatAKilledRunLeftBehindIsRemovedByTheNextAndWhatIsInUseIsNot) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // its child and workers end with it
   const std::vector<std::string> left = left_over();
   ASSERT_EQ(left.size(), 1u);
+  // A process that ends loses its command line before it closes its files.
+  const UniqueFd lock(::open((folder_.path() / left.front() / "run.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  for (const Deadline deadline(test::patience()); is_locked(lock.get()) && !deadline.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 
   // Next to it: a folder without a lock, a file, and a link to another place.
   const std::filesystem::path unknown = folder_.path() / "bascule-bench-older",

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "support/environment.h"
+#include "support/processes/command_lines.h"
 #include "train_fixture.h"
 #include <bascule/trainer_ref/program/pair.h>
 
@@ -46,28 +47,15 @@ class Spawn : public Train {
     if (begin == std::string::npos || end == std::string::npos) return "";
     return output.substr(begin + words.size(), end - begin - words.size());
   }
-  // The processes with `text` in their command line, without zombies.
-  static std::vector<pid_t> processes(const std::string& text) {
-    std::vector<pid_t> found;
-    for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
-      std::ifstream stream(entry.path() / "cmdline");
-      const std::string words{std::istreambuf_iterator<char>(stream), {}};
-      if (words.find(text) != std::string::npos) found.push_back(std::stoi(entry.path().filename()));
-    }
-    return found;
-  }
   static pid_t engine(const std::string& endpoint, const std::string& name) {
-    for (const pid_t pid : processes("--worker=" + name)) {
-      std::ifstream stream("/proc/" + std::to_string(pid) + "/cmdline");
-      const std::string words{std::istreambuf_iterator<char>(stream), {}};
-      if (words.find(endpoint) != std::string::npos) return pid;
-    }
+    for (const pid_t pid : processes_with("--worker=" + name))
+      if (command_line(pid).find(endpoint) != std::string::npos) return pid;
     return -1;
   }
   // Expects nothing left of a run: no engine, no process that removes the folder, and no folder.
   static void expect_nothing_left(const std::string& endpoint) {
     ASSERT_FALSE(endpoint.empty());
-    EXPECT_TRUE(eventually([&] { return processes(endpoint).empty(); }, 60s));
+    EXPECT_TRUE(eventually([&] { return processes_with(endpoint).empty(); }, 60s));
     EXPECT_TRUE(eventually([&] { return !fs::exists(endpoint); }, 60s)) << endpoint;
   }
   bool trains(Program& train, std::size_t lines = 3) const {
