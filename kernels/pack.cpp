@@ -18,13 +18,14 @@ class TilePacker {
  public:
   TilePacker(std::span<const Segment> segments, std::span<const Arithmetic> arithmetic,
              std::span<const std::byte* const> tensors, std::span<std::byte> slot, bool want_digest,
-             const Processor& processor, TableOutput table)
+             const Processor& processor, TableOutput table, std::span<const Share> shares = {})
       : segments_(segments),
         arithmetic_(arithmetic),
         tensors_(tensors),
         slot_(slot),
         want_digest_(want_digest),
         processor_(processor),
+        shares_(shares),
         stream_copy_(pays_to_stream(slot) ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr),
         total_(table) {}
 
@@ -36,6 +37,10 @@ class TilePacker {
       begin = stream_products(begin, piece.end);
       if (begin >= piece.end) break;
       const auto tile = slot_.subspan(begin, std::min(kTileBytes, piece.end - begin));
+      if (!shares_.empty() && shares_[begin / kTileBytes] != Share::kAll) {
+        if (shares_[begin / kTileBytes] == Share::kSome) gather_tile(tile, begin);
+        continue;
+      }
       const TileSums sums = make_tile(tile, begin);
       if (want_digest_) total_.add(sums, begin / kTileBytes, tile.size());
     }
@@ -154,6 +159,7 @@ class TilePacker {
   std::span<std::byte> slot_;
   bool want_digest_;
   const Processor& processor_;
+  std::span<const Share> shares_;             // of each tile; empty: all of all
   TileWriter stream_copy_;                    // null: ordinary stores, directly into the slot
   std::span<const Segment>::iterator first_;  // the first segment that ends after the tile's beginning
   TileAdder total_;
@@ -202,6 +208,16 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
                            std::atomic<std::uint64_t>* bytes_done, std::span<const Arithmetic> arithmetic,
                            TableOutput table) {
   return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor(), arithmetic, table);
+}
+
+void pack_share(std::span<const Segment> segments, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
+                std::span<const Share> shares, std::span<TileTotal> totals, ThreadPool& pool) {
+  assert(shares.size() == tiles_of(slot.size()));
+  assert(totals.empty() || totals.size() == shares.size());
+  const bool want_digest = !totals.empty();
+  in_pieces(slot.size(), want_digest, pool, nullptr, [&] {
+    return TilePacker(segments, {}, tensors, slot, want_digest, best_processor(), {.totals = totals}, shares);
+  });
 }
 
 }  // namespace bascule::inline v0::kernels

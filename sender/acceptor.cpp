@@ -29,14 +29,16 @@ constexpr std::chrono::milliseconds kPause{100};  // after a connection could no
 
 }  // namespace
 
-Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token,
-                   OnArrival on_arrival, OnStatusQuery on_status_query, OnRefused on_refused)
+Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token, Epoch epoch,
+                   OnArrival on_arrival, OnStatusQuery on_status_query, OnRank on_rank, OnRefused on_refused)
     : io_(io),
       endpoint_(endpoint),
       folder_(folder),
       token_(std::move(token)),
+      epoch_(epoch),
       on_arrival_(std::move(on_arrival)),
       on_status_query_(std::move(on_status_query)),
+      on_rank_(std::move(on_rank)),
       on_refused_(std::move(on_refused)),
       acceptor_(io),
       pause_(io) {}
@@ -280,12 +282,30 @@ void Acceptor::on_message(std::uint64_t number, Message message, bool with_descr
     found->second.answered = true;
     return on_status_query_(*found->second.channel);
   }
+  if (const auto* rank = std::get_if<RankHello>(&message)) return on_rank_hello(number, *rank);
   auto* const hello = std::get_if<Hello>(&message);
   if (hello == nullptr)
     return refuse(number, invalid_argument("expected hello as the first message, found ", name_of(message)));
   const std::shared_ptr<Channel> channel = std::move(found->second.channel);
   newcomers_.erase(found);
   on_arrival_(channel, std::move(*hello));
+}
+
+// The rank goes on over a socket of its own; this connection has done its work.
+void Acceptor::on_rank_hello(std::uint64_t number, const RankHello& hello) {
+  if (endpoint_.over_tcp())
+    return refuse(number,
+                  failed_precondition("ranks of a sharded trainer share memory, so they run on one host and join "
+                                      "at the sender's folder; found rank ",
+                                      hello.rank, " over TCP"));
+  const absl::StatusOr<ProcessFd> end =
+      on_rank_ ? on_rank_(hello)
+               : failed_precondition("rank ", hello.rank, " of ", hello.ranks, " (pid ", hello.pid,
+                                     ") joins a sender without ranks; give rank 0 the same number of ranks");
+  if (!end.ok()) return refuse(number, end.status());
+  Newcomer& newcomer = newcomers_.at(number);
+  newcomer.answered = true;
+  newcomer.channel->send(RankWelcome{.epoch = epoch_}, {end->get()});
 }
 
 void Acceptor::refuse(std::uint64_t number, const absl::Status& why) {

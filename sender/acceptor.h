@@ -3,7 +3,7 @@
 // (transport/wire/tls.h).
 //
 //   accepted ──uid is ours / TLS──▶ trusted ──hello──▶ handed over
-//       │                              └──status_query──▶ answered, until it hangs up
+//       │                              └──status_query, rank_hello──▶ answered, until it hangs up
 //       └──── suspect_after, another message, too many ────▶ refused
 //
 // A peer that is not trusted yet is refused without a message: its TLS handshake fails, or the connection is closed.
@@ -27,8 +27,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include <bascule/sender/endpoint_watch.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/wire/channel.h>
 #include <bascule/transport/wire/tls_handshake.h>
 
@@ -42,13 +44,15 @@ class Acceptor {
  public:
   // The handler must call the channel's start() before it returns.
   using OnArrival = std::function<void(std::shared_ptr<Channel>, Hello)>;
-  using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
+  using OnStatusQuery = std::function<void(Channel&)>;  // must send a SenderStatus
+  // Returns the answer's descriptor: one end of a socket. An error refuses the rank.
+  using OnRank = std::function<absl::StatusOr<ProcessFd>(const RankHello&)>;
   using OnRefused = std::function<void(const absl::Status&)>;  // the reason, for a person
 
   // `folder` is a descriptor of the endpoint's folder, borrowed; over TCP it is not used. `token` is needed for TCP,
   // and given only for TCP (Token::find).
-  Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token,
-           OnArrival on_arrival, OnStatusQuery on_status_query, OnRefused on_refused);
+  Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, int folder, std::optional<Token> token, Epoch epoch,
+           OnArrival on_arrival, OnStatusQuery on_status_query, OnRank on_rank, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file, if it is still the one that this acceptor made
 
   // Blocks while a host's name is looked up. Returns ALREADY_EXISTS if another process listens there, INTERNAL if
@@ -83,6 +87,7 @@ class Acceptor {
   void limit(std::uint64_t number);     // its hello must come within suspect_after
   void hear(std::uint64_t number);
   void on_message(std::uint64_t number, Message message, bool with_descriptors);
+  void on_rank_hello(std::uint64_t number, const RankHello& hello);
   void refuse(std::uint64_t number, const absl::Status& why);  // a trusted peer is told why
   void forget(std::uint64_t number, const absl::Status& why);
   void drop(std::uint64_t number) noexcept;  // without a reason, or a line in the log
@@ -91,8 +96,10 @@ class Acceptor {
   const Endpoint& endpoint_;
   const int folder_;
   const std::optional<Token> token_;
+  const Epoch epoch_;
   const OnArrival on_arrival_;
   const OnStatusQuery on_status_query_;
+  const OnRank on_rank_;
   const OnRefused on_refused_;
   std::optional<TlsContext> tls_;  // set over TCP, once bound
   Listener acceptor_;

@@ -31,6 +31,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       warn_(unfailing(std::move(options.warn))),
       trace_(unfailing(std::move(options.trace))),
       interrupted_(std::move(options.interrupted)),
+      on_rank_(std::move(options.on_rank)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
@@ -48,9 +49,9 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
 std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::optional<Token> token) {
   const ConnectionKind kind = endpoint.over_tcp() ? ConnectionKind::kTcp : ConnectionKind::kUnixSocket;
   return std::make_unique<Acceptor>(
-      io_, endpoint, lock_.folder(), std::move(token),
+      io_, endpoint, lock_.folder(), std::move(token), epoch_,
       [this, kind](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello), kind); },
-      [this, kind](Channel& channel) { describe(channel, kind); },
+      [this, kind](Channel& channel) { describe(channel, kind); }, on_rank_,
       [this](const absl::Status& why) {
         report(caught([&] { handle(event::ConnectionRefused{std::string(message_of(why))}); }));
       });

@@ -42,6 +42,7 @@ struct CoordinatorOptions {
   ExpectedWorkers expect_workers{};
   std::function<void(std::string_view)> log{}, warn{}, trace{};
   std::function<bool()> interrupted{};
+  Acceptor::OnRank on_rank{};
 };
 
 class Coordinator : private WorkerLine {
@@ -170,6 +171,7 @@ class Coordinator : private WorkerLine {
   Delivery* const moves_;  // transport_.delivery(), or null
   const Sink log_, warn_, trace_;
   const Interrupted interrupted_;
+  const Acceptor::OnRank on_rank_;
   EndpointLock lock_;  // record() is called on the public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;

@@ -1,6 +1,7 @@
 // SenderOptions: a trainer's settings for its sender.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct SenderOptions {
   // waiting and returns CANCELLED; a send under way continues, as after DEADLINE_EXCEEDED. For a host language that
   // delivers signals only between its calls. Default: no call is interrupted.
   std::function<bool()> interrupted{};
+  // For a sharded trainer (Sender::register_shards): this process's number, from 0, among `ranks` processes of one
+  // host. All use the same endpoint. Rank 0 has the endpoint; the others join it.
+  std::uint32_t rank = 0, ranks = 1;
   const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
 };
 

@@ -40,6 +40,8 @@ class Packer {
   virtual bool makes_tables() const { return false; }
   // Makes the memory of a new slot ready to be packed into. Blocks.
   virtual absl::Status reach(SlotMemory& memory);
+  // The slot has left the ring: it is not packed into any more. Does not block.
+  virtual void forget(const SlotMemory&) {}
   // Checks that the device can read the tensors and wait for their stream. Returns the errors of check_memory() and
   // DeviceQueue::check(). Starts no work on the device.
   virtual absl::Status check(const Packing& packing) = 0;

@@ -5,6 +5,7 @@
 
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/endpoint_lock.h>
+#include <bascule/sender/ranks/crew_packer.h>
 #include <bascule/transport/caught.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/posix/private_folder.h>
@@ -34,6 +35,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   BASCULE_TRY(check_compatibility_key(options.compatibility_key));
   BASCULE_TRY(check(options.expect_workers));
+  BASCULE_TRY(check_ranks(options, *scheme, endpoint));
   if (options.threads < 0)
     return invalid_argument("threads: expected 0 (one per core) or more, found ", options.threads);
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint.beside().value_or(endpoint)));
@@ -48,6 +50,10 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   options.warn = unless_silent(std::move(options.warn), made->silence_);
   options.trace = unless_silent(std::move(options.trace), made->silence_);
   made->warn_ = options.warn;
+  if (options.ranks > 1)
+    made->crew_ = std::make_unique<Crew>(options.ranks, made->endpoint_.timeout, options.interrupted);
+  Acceptor::OnRank on_rank;
+  if (made->crew_) on_rank = [crew = made->crew_.get()](const RankHello& hello) { return crew->admit(hello); };
   BASCULE_ASSIGN(UniqueFd folder, make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
   BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(std::move(folder), made->endpoint_.lock_file()));
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
@@ -58,7 +64,8 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
                                      .log = std::move(options.log),
                                      .warn = std::move(options.warn),
                                      .trace = std::move(options.trace),
-                                     .interrupted = std::move(options.interrupted)}));
+                                     .interrupted = std::move(options.interrupted),
+                                     .on_rank = std::move(on_rank)}));
   return made;
 }
 
@@ -88,7 +95,25 @@ absl::Status Publisher::check_none_registered() const {
       "register_model: a model is registered already; each model needs its own sender and endpoint");
 }
 
+absl::Status Publisher::check_unsharded(std::string_view call) const {
+  if (!crew_) return absl::OkStatus();
+  return failed_precondition(call, ": this sender has ", crew_->ranks(), " ranks, which send shards; use ",
+                             "register_shards(), send({.step = n}), send_async({.step = n}) and wait_async()");
+}
+
+absl::Status Publisher::register_shards(std::unique_ptr<ShardSource> source, std::string description,
+                                        absl::Duration timeout) {
+  BASCULE_TRY(check_none_registered());
+  BASCULE_TRY(check_takes_ranks(*scheme_, endpoint_));
+  if (!crew_) crew_ = std::make_unique<Crew>(1, endpoint_.timeout, nullptr);
+  BASCULE_TRY(crew_->meet(std::move(source), description, Deadline(timeout)));
+  BASCULE_ASSIGN(Registration made,
+                 Registration::of_specs(crew_->held().specs(), kHost, endpoint_.wire_dtype, std::move(description)));
+  return use(std::move(made), nullptr);
+}
+
 absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source, std::string description) {
+  BASCULE_TRY(check_unsharded("register_model"));
   BASCULE_TRY(check_none_registered());
   BASCULE_ASSIGN(Registration made,
                  Registration::make(std::move(source), endpoint_.wire_dtype, std::move(description)));
@@ -96,6 +121,7 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source, std
 }
 
 absl::Status Publisher::register_model(std::vector<TensorSpec> specs, int device, std::string description) {
+  BASCULE_TRY(check_unsharded("register_model"));
   BASCULE_TRY(check_none_registered());
   if (single_copy())
     return invalid_argument("slots=1: the parameters live in the slot; register the tensors, not only their specs");
@@ -123,15 +149,22 @@ absl::Status Publisher::use(Registration made) {
     if (absl::Status checked = packer->check(first); !checked.ok() && !absl::IsFailedPrecondition(checked))
       return annotate(checked, "register_model");
   }
-  packer_ = std::move(packer);
+  return use(std::move(made), std::move(packer));
+}
+
+// Without a packer, the ranks pack together.
+absl::Status Publisher::use(Registration made, std::unique_ptr<Packer> packer) {
+  registration_ = std::move(made);
+  packer_ = packer ? std::move(packer) : make_crew_packer(*crew_, registration_->layout(), pool_);
   if (packer_->enqueues()) {
-    BASCULE_TRY(starting_threads("register_model", [this] {
+    const absl::Status started = starting_threads("register_model", [this] {
       sealer_.emplace();
       return absl::OkStatus();
-    }));
+    });
+    if (!started.ok()) registration_.reset();
+    BASCULE_TRY(started);
     sealer_->submit(own_thread_of_devices);
   }
-  registration_ = std::move(made);
   absl::Status fits = encode_layout();
   if (fits.ok()) fits = slots_->transport().check(registration_->layout());
   if (!fits.ok()) {
@@ -188,6 +221,7 @@ absl::Status Publisher::open_slots() {
 // ---- loans ----
 
 absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
+  BASCULE_TRY(check_unsharded("loan()"));
   BASCULE_TRY(check_free("loan()"));
   if (!moved_.ok())
     return failed_precondition("loan(): register_model did not move the parameters into the slot: ", message_of(moved_),

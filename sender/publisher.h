@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <bascule/sender/coordinator.h>
 #include <bascule/sender/options.h>
 #include <bascule/sender/packer.h>
+#include <bascule/sender/ranks/crew.h>
 #include <bascule/sender/registration.h>
 #include <bascule/sender/report.h>
 #include <bascule/sender/slot_store.h>
@@ -39,6 +41,9 @@ class Publisher {
 
   absl::Status register_model(std::unique_ptr<TensorSource> source, std::string description);
   absl::Status register_model(std::vector<TensorSpec> specs, int device, std::string description);
+  // Waits for the other ranks; see Sender::register_shards().
+  absl::Status register_shards(std::unique_ptr<ShardSource> source, std::string description, absl::Duration timeout);
+  bool is_sharded() const { return crew_ != nullptr; }
   absl::Status expect(ExpectedWorkers workers);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 
@@ -46,6 +51,8 @@ class Publisher {
   // device packs and the caller does not `wait` right away, a separate thread waits for the pack and seals.
   absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
                      bool wait);
+  // The same for the registered shards, once all ranks have made this call for this step.
+  absl::Status stage_shards(std::string_view call, std::uint64_t step, const WorkerNames& workers);
   // Returns the pending send's report; DEADLINE_EXCEEDED leaves the send pending.
   absl::StatusOr<SendReport> settled(Deadline deadline);
   // Returns the report of a blocking call, which ends by its own deadlines. If they passed without a report (this
@@ -77,7 +84,12 @@ class Publisher {
   }
 
   absl::Status check_none_registered() const;
+  absl::Status check_unsharded(std::string_view call) const;
   absl::Status use(Registration made);
+  absl::Status use(Registration made, std::unique_ptr<Packer> packer);
+  using MakePacking = std::function<absl::StatusOr<Packing>()>;  // called again once the layout is final
+  absl::Status pack_and_seal(std::string_view call, const MakePacking& make_packing, const WorkerNames& workers,
+                             Pending pending, bool wait);
   absl::Status check_free(std::string_view call);
   absl::Status settle_update();
   absl::Status encode_layout();
@@ -95,6 +107,7 @@ class Publisher {
   void leave_out(const UpdateReport& update);
   void add_updates(SendReport& report);
   void name_lost(SendReport& report);
+  absl::StatusOr<SendReport> settled_here(Deadline deadline);
   absl::StatusOr<std::optional<Digest>> digest_of(SlotId slot, bool want_digest, Deadline deadline);
 
   const Endpoint endpoint_;
@@ -102,6 +115,7 @@ class Publisher {
   Coordinator::Sink warn_;  // may be empty
   Silence silence_ = std::make_shared<std::atomic<bool>>(false);
   kernels::ThreadPool pool_;
+  std::unique_ptr<Crew> crew_;  // of a sharded sender
   std::optional<Registration> registration_;
   EncodedLayout encoded_layout_;      // the registration's
   std::unique_ptr<SlotStore> slots_;  // opened by the first publication

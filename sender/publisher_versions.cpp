@@ -132,17 +132,36 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, cons
 
 absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
                               bool wait) {
-  const Clock::time_point called = Clock::now();
+  BASCULE_TRY(check_unsharded(call));
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
+  return pack_and_seal(
+      call, [&] { return registration_->packing(weights); }, workers, pending, wait);
+}
+
+absl::Status Publisher::stage_shards(std::string_view call, std::uint64_t step, const WorkerNames& workers) {
+  BASCULE_TRY(check_free(call));
+  if (!crew_) return failed_precondition(call, ": no shards are registered; call register_shards first");
+  absl::Status staged = crew_->gather(std::string(call), step);
+  if (staged.ok())
+    staged = pack_and_seal(
+        call, [this] { return Packing{.slot_bytes = registration_->layout().bytes()}; }, workers, Pending::kSend,
+        /*wait=*/true);
+  if (!staged.ok()) crew_->report(staged);
+  return staged;
+}
+
+absl::Status Publisher::pack_and_seal(std::string_view call, const MakePacking& make_packing,
+                                      const WorkerNames& workers, Pending pending, bool wait) {
+  const Clock::time_point called = Clock::now();
   const Limit asked = Limit::timeout(endpoint_, Clock::now());
   const auto leave_time = [&] { return asked.or_least(endpoint_, Clock::now()); };
-  BASCULE_ASSIGN(Packing packing, registration_->packing(weights));
+  BASCULE_ASSIGN(Packing packing, make_packing());
   BASCULE_TRY(annotate(packer_->check(packing), call));
   if (!slots_->is_open()) {  // now the layout becomes final
     BASCULE_TRY(open_slots());
-    BASCULE_ASSIGN(packing, registration_->packing(weights));
+    BASCULE_ASSIGN(packing, make_packing());
   }
   BASCULE_TRY(packer_->plan(packing));
   // A send that took long to make its slots still has time to wait for one. A send that waited long for its slot still
@@ -233,7 +252,14 @@ absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool wan
   return packer_->finish(deadline);
 }
 
+// The other ranks get the report too, unless the send stays pending.
 absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
+  absl::StatusOr<SendReport> report = settled_here(deadline);
+  if (crew_ && pending_ == Pending::kNothing) crew_->report(report);
+  return report;
+}
+
+absl::StatusOr<SendReport> Publisher::settled_here(Deadline deadline) {
   std::optional<absl::StatusOr<SendReport>> done;
   if (sealed_by(deadline))
     done = coordinator_->wait_settled(sealed_version_, deadline,

@@ -19,11 +19,11 @@ namespace bascule::inline v0 {
 
 // What a packer needs from a source's tensors; valid until the next call of packing().
 struct Packing {
-  std::span<const kernels::Segment> segments;
-  std::span<const kernels::Arithmetic> arithmetic;  // what the segments refer to
-  std::span<const std::byte* const> addresses;      // the tensors' addresses, by Segment::tensor
-  std::span<const TensorView> views;                // the tensors themselves, in that order
-  std::span<const TensorView> factors;              // and after them, the factors of products
+  std::span<const kernels::Segment> segments{};
+  std::span<const kernels::Arithmetic> arithmetic{};  // what the segments refer to
+  std::span<const std::byte* const> addresses{};      // the tensors' addresses, by Segment::tensor
+  std::span<const TensorView> views{};                // the tensors themselves, in that order
+  std::span<const TensorView> factors{};              // and after them, the factors of products
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // these are the registered tensors, not others
   std::uint64_t plan_number = 0;  // changes with the segments

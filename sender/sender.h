@@ -12,6 +12,7 @@
 // on a device, on a disk or in the scheme is unfinished, it waits for that work, up to the work's deadline.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,12 +25,20 @@
 #include "absl/time/time.h"
 #include <bascule/sender/options.h>
 #include <bascule/sender/report.h>
+#include <bascule/sender/shards.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
 
 class Publisher;
+class ShardRank;
 class WritableSlot;
+
+// Which of a sharded trainer's versions is sent.
+struct SendOptions {
+  std::uint64_t step = 0;                 // the trainer's own count; all ranks must send the same one
+  std::vector<std::string> worker_ids{};  // as for send(); rank 0's counts
+};
 
 class Sender {
  public:
@@ -65,6 +74,21 @@ class Sender {
   // device's default stream.
   absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost, std::string description = {});
 
+  // For a trainer whose tensors are sharded over several processes of this host: each is a rank, with a sender of its
+  // own (SenderOptions::rank, ranks), and gives the boxes that it holds. Blocks until all ranks have called it. Rank 0
+  // then proves that the boxes cover each tensor exactly; boxes that several ranks hold are sent by one of them. Host
+  // memory, over a scheme whose slots several processes can write (shm).
+  //
+  // Afterwards all ranks make the same calls of send(SendOptions), send_async(SendOptions) and wait_async(), with the
+  // same steps, and get the same reports. Everything about workers is rank 0's: expect_workers() and wait_for_workers()
+  // are refused elsewhere. A rank that dies makes every later send fail, on all ranks, until all are started again.
+  //
+  // Returns INVALID_ARGUMENT, on all ranks, if ranks give different tensors, or naming the tensor and the first hole or
+  // the first element that two boxes cover. DEADLINE_EXCEEDED names the ranks that did not come within `timeout`,
+  // FAILED_PRECONDITION says why rank 0 refuses this rank, and UNIMPLEMENTED that the scheme has no such slots.
+  absl::Status register_shards(std::unique_ptr<ShardSource> source, std::string description = {},
+                               absl::Duration timeout = absl::Minutes(10));
+
   // Changes SenderOptions::expect_workers, for example for a fleet that grows. Does not block. INVALID_ARGUMENT: a
   // count below 0, or an empty name.
   absl::Status expect_workers(ExpectedWorkers workers);
@@ -91,6 +115,12 @@ class Sender {
   // Like send(), but returns once the weights may be changed again; wait_async() returns the report.
   absl::Status send_async(std::unique_ptr<TensorSource> weights = nullptr,
                           const std::vector<std::string>& worker_ids = {});
+
+  // The same for registered shards, on all ranks. send_async() returns once this rank's boxes may be changed again.
+  // FAILED_PRECONDITION, on all ranks, if they are at different steps; UNAVAILABLE names a rank that is gone. In either
+  // case nothing was published.
+  absl::StatusOr<SendReport> send(const SendOptions& options);
+  absl::Status send_async(const SendOptions& options);
 
   // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. Returns FAILED_PRECONDITION if no
   // send is pending.
@@ -119,7 +149,10 @@ class Sender {
  private:
   friend class WritableSlot;
   explicit Sender(std::shared_ptr<Publisher> publisher);
+  explicit Sender(std::unique_ptr<ShardRank> rank);
+  absl::Status only_rank_0(std::string_view call) const;
   std::shared_ptr<Publisher> publisher_;  // loans hold it weakly
+  std::unique_ptr<ShardRank> rank_;       // instead of the publisher, on another rank than 0
 };
 
 // A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype), and hold the bytes of

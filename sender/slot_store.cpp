@@ -42,6 +42,7 @@ absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
                                    memory.mapping.bytes().size(), " of them mapped, expected ", bytes));
   }
   absl::Status reached = starting_threads("a slot", [&] { return packer_->reach(memory); });
+  if (reached.ok()) reached = transport_->seal_slot(memory);
   if (!reached.ok()) {
     transport_->unmake_slot(slot);
     return reached;
@@ -52,7 +53,11 @@ absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
 }
 
 void SlotStore::drop(SlotId slot) {
-  if (set_->memory.erase(slot.index) > 0) transport_->unmake_slot(slot);
+  const auto found = set_->memory.find(slot.index);
+  if (found == set_->memory.end()) return;
+  packer_->forget(found->second);
+  set_->memory.erase(found);
+  transport_->unmake_slot(slot);
 }
 
 absl::Status SlotStore::begin(SlotId slot, Deadline deadline) {

@@ -104,6 +104,9 @@ class SenderTransport {  // one per sender
   // Allocates a new slot, for tensors on `device` (or kHost). Returns RESOURCE_EXHAUSTED if memory is short. Public
   // thread.
   virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) = 0;
+  // Called after make_slot(), once every process that writes the slot has mapped it, and before it is offered: from now
+  // on no other process may write it. Public thread.
+  virtual absl::Status seal_slot(SlotMemory&) { return absl::OkStatus(); }
   // Frees the memory of a slot that has left the ring and that no worker reads any more. Public thread.
   virtual void unmake_slot(SlotId) {}
   // Returns what `worker` needs to reach `slots`: all slots when it joins, later only the new ones. An error refuses
@@ -169,6 +172,7 @@ struct Scheme {
   bool maps_once = false;    // prepare() and end_read() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes
+  bool many_writers = false;  // several processes can map a slot's descriptor and write it, until seal_slot()
   // Versions arrive in the worker's own memory, on the device where the worker reads, so the core need not copy them
   // there.
   bool to_own_memory = false;

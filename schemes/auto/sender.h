@@ -42,6 +42,7 @@ class AutoSender final : public SenderTransport, public Delivery {
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override {
     return slots_->make_slot(slot, layout, device);
   }
+  absl::Status seal_slot(SlotMemory& memory) override { return slots_->seal_slot(memory); }
   void unmake_slot(SlotId slot) override;
   absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;
   void remove(WorkerId worker) override;

@@ -13,8 +13,9 @@ namespace {
 class ShmSender final : public SenderTransport {
  public:
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
-    return make_memfd("bascule-slot", layout.bytes());
+    return make_unsealed_memfd("bascule-slot", layout.bytes());
   }
+  absl::Status seal_slot(SlotMemory& memory) override { return seal_memfd(memory.descriptor.get()); }
   absl::StatusOr<Offer> offer(WorkerId, ConnectionKind, std::span<const OfferedSlot> slots) override {
     Offer offer;
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
@@ -64,6 +65,7 @@ Scheme shm_scheme() {
           .needs_descriptors = true,
           .maps_once = true,
           .keeps_files = false,
+          .many_writers = true,
           .make_sender = [](const Endpoint&, Epoch) { return std::make_unique<ShmSender>(); },
           .make_receiver = [](const Endpoint&) { return std::make_unique<ShmReceiver>(); }};
 }

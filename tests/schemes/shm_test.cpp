@@ -28,6 +28,7 @@ class ShmTest : public testing::Test {
     for (std::uint32_t i = 0; i < 2; ++i) {
       auto memory = sender_->make_slot({kEpoch, i}, layout_, kHost);
       ASSERT_THAT(memory, IsOk());
+      ASSERT_THAT(sender_->seal_slot(*memory), IsOk());
       memory_.push_back(*std::move(memory));
     }
   }

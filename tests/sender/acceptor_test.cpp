@@ -105,13 +105,13 @@ class AcceptorTest : public testing::Test {
     endpoint_ = Endpoint::parse(url).value();
     opened_ = open_private_folder(folder_.path()).value();
     acceptor_.emplace(
-        io_, endpoint_, opened_.get(), std::move(token),
+        io_, endpoint_, opened_.get(), std::move(token), /*epoch=*/7,
         [this](std::shared_ptr<Channel> channel, const Hello& hello) {
           arrived_.push_back(hello.worker);
           channel->start([](const Message&, const std::vector<UniqueFd>&) {}, [](const absl::Status&) {});
           channels_.push_back(std::move(channel));
         },
-        [](Channel& channel) { channel.send(SenderStatus{.scheme = "asked"}); },
+        [](Channel& channel) { channel.send(SenderStatus{.scheme = "asked"}); }, /*on_rank=*/nullptr,
         [this](const absl::Status& why) { refused_.emplace_back(message_of(why)); });
     ASSERT_THAT(acceptor_->bind(), IsOk());
     acceptor_->start();

@@ -17,7 +17,8 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW, kWriteSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr int kSeals = kSizeSeals | kWriteSeals;
 constexpr std::uint64_t kPageBytes = 4096;
 
 std::string first_line(const char* path) {
@@ -81,13 +82,15 @@ absl::Status allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {
 
 std::uint64_t in_whole_pages(std::uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-}  // namespace
-
-absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
-  return make_sparse_memfd(name, bytes, bytes);
+absl::Status add_seals(int fd, int seals) {
+  if (::fcntl(fd, F_ADD_SEALS, seals) == 0) return absl::OkStatus();
+  return errno == EINVAL ? unimplemented("seal shared memory: this kernel cannot keep other processes from writing it ",
+                                         "(F_SEAL_FUTURE_WRITE); Linux 5.1 or newer is needed, or an endpoint of ",
+                                         "memmap, which keeps its slots in files")
+                         : errno_status(errno, "seal shared memory");
 }
 
-absl::StatusOr<SlotMemory> make_sparse_memfd(const char* name, std::uint64_t bytes, std::uint64_t allocated) {
+absl::StatusOr<SlotMemory> make(const char* name, std::uint64_t bytes, std::uint64_t allocated, int seals) {
   SlotMemory memory;
   memory.bytes = bytes;
   const std::uint64_t rounded = std::max(kPageBytes, in_whole_pages(bytes));
@@ -111,14 +114,25 @@ absl::StatusOr<SlotMemory> make_sparse_memfd(const char* name, std::uint64_t byt
   BASCULE_TRY(allocate(fd, 0, allocated));
   BASCULE_ASSIGN(memory.mapping,
                  Mapping::map(fd, rounded, Access::kReadWrite, allocated == rounded ? Pages::kPresent : Pages::kLater));
-  if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0)
-    return errno == EINVAL
-               ? unimplemented("seal shared memory: this kernel cannot keep other processes from writing it ",
-                               "(F_SEAL_FUTURE_WRITE); Linux 5.1 or newer is needed, or an endpoint of ",
-                               "memmap, which keeps its slots in files")
-               : errno_status(errno, "seal shared memory");
+  BASCULE_TRY(add_seals(fd, seals));
   memory.description = describe(memory);
   return memory;
+}
+
+}  // namespace
+
+absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
+  return make(name, bytes, bytes, kSeals);
+}
+
+absl::StatusOr<SlotMemory> make_unsealed_memfd(const char* name, std::uint64_t bytes) {
+  return make(name, bytes, bytes, kSizeSeals);
+}
+
+absl::Status seal_memfd(int fd) { return add_seals(fd, kWriteSeals); }
+
+absl::StatusOr<SlotMemory> make_sparse_memfd(const char* name, std::uint64_t bytes, std::uint64_t allocated) {
+  return make(name, bytes, allocated, kSeals);
 }
 
 absl::Status allocate_memfd(int fd, std::uint64_t offset, std::uint64_t bytes) {

@@ -15,6 +15,13 @@ namespace bascule::inline v0 {
 // process's control group, which would otherwise kill the process.
 absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes);
 
+// The same, without the two seals against writers: any process with the descriptor may map it writable, until
+// seal_memfd(). Its size is fixed already. For a slot that several processes write, and for memory that they share.
+absl::StatusOr<SlotMemory> make_unsealed_memfd(const char* name, std::uint64_t bytes);
+// From now on no process can make a new writable mapping; existing ones can still be written. UNIMPLEMENTED: this
+// kernel cannot seal it.
+absl::Status seal_memfd(int fd);
+
 // Like make_memfd(), but allocates only the first `allocated` bytes. allocate_memfd() must allocate other bytes before
 // they are touched, since a missing page could be a SIGBUS. Both round to whole pages.
 absl::StatusOr<SlotMemory> make_sparse_memfd(const char* name, std::uint64_t bytes, std::uint64_t allocated);

@@ -161,6 +161,17 @@ void fields(auto& archive, Is<Released> auto& released) {
 void fields(auto&, Is<Heartbeat> auto&) {}
 void fields(auto& archive, Is<Bye> auto& bye) { archive.text("why", bye.why); }
 
+void fields(auto& archive, Is<RankHello> auto& hello) {
+  archive("protocol", hello.protocol);
+  if (hello.protocol != kProtocol) return;  // another protocol's fields are unknown here
+  archive("rank", hello.rank);
+  archive("ranks", hello.ranks);
+  archive.require("rank", hello.rank > 0 && hello.rank < hello.ranks, "must be from 1 to ranks - 1");
+  archive("pid", hello.pid);
+  archive.require("pid", hello.pid >= 0, "must not be negative");
+}
+void fields(auto& archive, Is<RankWelcome> auto& welcome) { archive("epoch", welcome.epoch); }
+
 void fields(auto& archive, Is<StatusQuery> auto& query) { archive("protocol", query.protocol); }
 void fields(auto& archive, Is<WorkerStatus> auto& worker) {
   archive("worker", worker.worker);

@@ -18,9 +18,9 @@ static_assert(std::endian::native == std::endian::little, "slots are little-endi
 
 // In the order of Message's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello",  "welcome",      "refused", "prepare", "ready",     "sealed",   "prepared",
-    "failed", "poisoned",     "decided", "abort",   "ack",       "released", "heartbeat",
-    "bye",    "status_query", "status",  "deliver", "transport", "loading"};
+    "hello",    "welcome", "refused",   "prepare", "ready",      "sealed",      "prepared", "failed",
+    "poisoned", "decided", "abort",     "ack",     "released",   "heartbeat",   "bye",      "status_query",
+    "status",   "deliver", "transport", "loading", "rank_hello", "rank_welcome"};
 
 template <std::size_t Type>
 absl::StatusOr<Message> decode_as(MessageReader& reader) {

@@ -138,6 +138,17 @@ struct StatusQuery {
   std::uint32_t protocol = kProtocol;
 };
 
+// Another rank of a sharded trainer sends this to rank 0 instead of a hello, and gets a RankWelcome with one end of a
+// socket, or refused. The ranks' own messages go over that socket (sender/ranks/messages.h).
+struct RankHello {
+  std::uint32_t protocol = kProtocol;
+  std::uint32_t rank = 0, ranks = 1;  // 0 < rank < ranks
+  std::int64_t pid = 0;
+};
+struct RankWelcome {
+  Epoch epoch = 0;
+};
+
 // both ways
 struct Transport {    // between the scheme's two ends, with descriptors
   std::string bytes;  // opaque
@@ -147,9 +158,9 @@ struct Bye {
   std::string why;  // may be empty
 };
 
-using Message =
-    std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided, Abort, Ack,
-                 Released, Heartbeat, Bye, StatusQuery, SenderStatus, Deliver, Transport, Loading>;
+using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided,
+                             Abort, Ack, Released, Heartbeat, Bye, StatusQuery, SenderStatus, Deliver, Transport,
+                             Loading, RankHello, RankWelcome>;
 
 const char* name_of(const Message&);  // "hello"
 

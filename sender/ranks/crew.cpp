@@ -1,0 +1,307 @@
+#include <bascule/sender/ranks/crew.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/shards.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+using Kind = RankMessage::Kind;
+
+// What one rank stated, as plan_shards() takes it.
+struct Stated {
+  std::vector<std::int64_t> numbers;
+  std::vector<ShardBox> boxes;
+};
+
+absl::StatusOr<Stated> read_boxes(std::span<const TensorSpec> specs, std::vector<std::int64_t> numbers) {
+  Stated stated{.numbers = std::move(numbers), .boxes = {}};
+  for (std::size_t at = 0; at < stated.numbers.size();) {
+    const std::int64_t tensor = stated.numbers[at++];
+    if (tensor < 0 || static_cast<std::size_t>(tensor) >= specs.size())
+      return invalid_argument("a shard names tensor number ", tensor, " of ", specs.size());
+    const std::size_t dimensions = specs[static_cast<std::size_t>(tensor)].shape.size();
+    if (stated.numbers.size() - at < 2 * dimensions) return invalid_argument("its list of shards ends early");
+    const std::span<const std::int64_t> rest = std::span(stated.numbers).subspan(at);
+    stated.boxes.push_back({.tensor = static_cast<std::uint32_t>(tensor),
+                            .offset = rest.first(dimensions),
+                            .shape = rest.subspan(dimensions, dimensions)});
+    at += 2 * dimensions;
+  }
+  return stated;
+}
+
+// The first difference between rank 0's tensors and another rank's.
+absl::Status same_tensors(const std::vector<TensorSpec>& here, const std::vector<TensorSpec>& there, std::size_t rank) {
+  const std::size_t common = std::min(here.size(), there.size());
+  for (std::size_t t = 0; t < common; ++t)
+    if (here[t] != there[t])
+      return invalid_argument("tensor number ", t, " is ", to_string(here[t]), " on rank 0 and ", to_string(there[t]),
+                              " on rank ", rank, "; all ranks must give the same tensors in the same order");
+  if (here.size() == there.size()) return absl::OkStatus();
+  return invalid_argument("rank 0 gives ", here.size(), " tensors and rank ", rank, " gives ", there.size(), " (",
+                          to_string((here.size() > there.size() ? here : there)[common]),
+                          " is the first that only one of them has); all ranks must give the same tensors");
+}
+
+}  // namespace
+
+absl::Status check_takes_ranks(const Scheme& scheme, const Endpoint& endpoint) {
+  if (!scheme.many_writers || endpoint.over_tcp())
+    return unimplemented(
+        "several ranks write one slot, which needs memory that they share: expected an endpoint such as ",
+        "shm:///tmp/run, found ", scheme.name, endpoint.over_tcp() ? " over TCP" : "",
+        "; or gather the tensors and send them from one rank");
+  if (endpoint.slots == 1)
+    return invalid_argument("slots=1: the parameters of one process live in the slot; use slots=2 with several ranks");
+  return absl::OkStatus();
+}
+
+absl::Status check_ranks(const SenderOptions& options, const Scheme& scheme, const Endpoint& endpoint) {
+  if (options.ranks == 0 || options.ranks > kMostShardRanks || options.rank >= options.ranks)
+    return invalid_argument("expected 1 to ", kMostShardRanks, " ranks, and a rank below that number; found rank ",
+                            options.rank, " of ", options.ranks);
+  return options.ranks > 1 ? check_takes_ranks(scheme, endpoint) : absl::OkStatus();
+}
+
+std::string Crew::name_of_rank(std::size_t rank) const { return cat("rank ", rank, " (pid ", members_[rank].pid, ")"); }
+
+// ---- joining ----
+
+absl::StatusOr<ProcessFd> Crew::admit(const RankHello& hello) {
+  const std::lock_guard lock(mutex_);
+  if (hello.protocol != kProtocol)
+    return failed_precondition("rank ", hello.rank, " uses protocol ", hello.protocol, ", expected ", kProtocol,
+                               "; run the same version of Bascule on all ranks");
+  if (hello.ranks != ranks())
+    return failed_precondition("rank ", hello.rank, " (pid ", hello.pid, ") says that there are ", hello.ranks,
+                               " ranks, and rank 0 says ", ranks(), "; give all ranks the same number");
+  if (!lost_.ok() || (met_ && !members_[hello.rank].line))
+    return failed_precondition("rank ", hello.rank, " (pid ", hello.pid,
+                               ") comes alone: ", lost_.ok() ? "it was lost" : message_of(lost_),
+                               "; one rank cannot come back, so start all ranks of the trainer again");
+  Member& member = members_[hello.rank];
+  if (member.line)
+    return failed_precondition("rank ", hello.rank, " has joined already, as pid ", member.pid,
+                               "; give each process its own rank, or start all ranks of the trainer again");
+  BASCULE_ASSIGN(auto ends, RankLine::make_ends());
+  member.pid = hello.pid;
+  member.line.emplace(std::move(ends.first));
+  return std::move(ends.second);
+}
+
+absl::Status Crew::wait_joined(Deadline deadline) {
+  while (true) {
+    std::string missing;
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t rank = 1; rank < members_.size(); ++rank)
+        if (!members_[rank].line) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
+    }
+    if (missing.empty()) return absl::OkStatus();
+    if (deadline.passed())
+      return deadline_exceeded("of ", ranks(), " ranks these have not joined: ", missing,
+                               "; every rank must call register_shards() with the same endpoint");
+    if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted while other ranks were awaited");
+    absl::SleepFor(std::min(absl::Milliseconds(20), std::max(deadline.left(), absl::ZeroDuration())));
+  }
+}
+
+absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+  BASCULE_ASSIGN(HeldShards held, HeldShards::make(std::move(source)));
+  held_.emplace(std::move(held));
+  BASCULE_TRY(wait_joined(deadline));
+  BASCULE_TRY(hear_all(Kind::kShards, deadline, "stated its shards", Late::kReported));
+  const std::vector<TensorSpec> specs = held_->specs();
+  const absl::StatusOr<ShardPlan> plan = [&]() -> absl::StatusOr<ShardPlan> {
+    std::vector<Stated> stated;  // the boxes point into it
+    std::vector<std::vector<ShardBox>> boxes;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+      if (rank > 0) {
+        const RankMessage& came = *members_[rank].came;
+        BASCULE_TRY(same_tensors(specs, came.specs, rank));
+        if (came.description != description)
+          return invalid_argument("rank ", rank, " gives another description than rank 0");
+      }
+      absl::StatusOr<Stated> read =
+          read_boxes(specs, rank > 0 ? std::move(members_[rank].came->numbers) : held_->numbers());
+      if (!read.ok()) return annotate(read.status(), cat("rank ", rank));
+      stated.push_back(*std::move(read));
+    }
+    for (Stated& of_rank : stated) boxes.push_back(std::move(of_rank.boxes));
+    return plan_shards(specs, boxes);
+  }();
+  if (plan.ok()) owned_ = plan->ranks.front().boxes;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    RankMessage message(Kind::kPlan);
+    message.status = sent(plan.status());
+    if (plan.ok()) message.numbers.assign(plan->ranks[rank].boxes.begin(), plan->ranks[rank].boxes.end());
+    BASCULE_TRY(say(rank, message));
+  }
+  const std::lock_guard lock(mutex_);
+  met_ = plan.ok();
+  return plan.status();
+}
+
+// ---- messages ----
+
+absl::Status Crew::lose(std::size_t rank, const absl::Status& why) {
+  absl::Status lost(why.code(), cat(name_of_rank(rank), " is lost: ", message_of(why)));
+  const std::lock_guard lock(mutex_);
+  lost_ = lost;
+  RankMessage message(Kind::kReport);
+  message.report = sent(absl::StatusOr<SendReport>(lost));
+  const std::string bytes = to_bytes(message);
+  for (Member& member : members_) {
+    if (!member.line) continue;
+    // A rank that waits reads it at once; another finds it at its next call.
+    member.line->write(bytes, Deadline(absl::ZeroDuration())).IgnoreError();
+    member.line.reset();
+  }
+  return lost;
+}
+
+absl::Status Crew::say(std::size_t rank, const RankMessage& message, std::span<const int> descriptors) {
+  if (!lost_.ok()) return lost_;
+  const absl::Status written = members_[rank].line->write(to_bytes(message), Deadline(timeout_), descriptors);
+  return written.ok() ? written : lose(rank, written);
+}
+
+absl::Status Crew::say_to_all(const RankMessage& message, std::span<const int> descriptors) {
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) BASCULE_TRY(say(rank, message, descriptors));
+  return lost_;
+}
+
+absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what, Late late) {
+  BASCULE_TRY(lost_);
+  std::vector<RankLine*> waited(members_.size());
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) waited[rank] = &*members_[rank].line;
+  while (std::ranges::any_of(waited, [](const RankLine* line) { return line != nullptr; })) {
+    const absl::StatusOr<std::size_t> ready = wait_readable(waited, deadline, interrupted_);
+    if (!ready.ok()) {
+      std::string missing;
+      std::size_t last = 0;
+      for (std::size_t rank = 1; rank < waited.size(); ++rank) {
+        if (waited[rank] == nullptr) continue;
+        absl::StrAppend(&missing, missing.empty() ? "" : ", ", name_of_rank(rank));
+        last = rank;
+      }
+      const absl::Status why(ready.status().code(), cat(missing, " has not ", what, ": ", message_of(ready.status())));
+      return late == Late::kLost ? lose(last, why) : why;
+    }
+    absl::StatusOr<RankLine::Frame> frame = waited[*ready]->read(Deadline(timeout_));
+    if (!frame.ok()) return lose(*ready, frame.status());
+    absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
+    if (!message.ok()) return lose(*ready, message.status());
+    // A rank whose call has ended without it, because it came late, may have begun another one.
+    if (message->kind == Kind::kReady) members_[*ready].call = message->number;
+    if (message->kind != kind) continue;
+    members_[*ready].came = *std::move(message);
+    waited[*ready] = nullptr;
+  }
+  return absl::OkStatus();
+}
+
+// ---- a send ----
+
+absl::Status Crew::gather(const std::string& call, std::uint64_t step) {
+  step_ = step;
+  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call), Late::kReported));
+  std::string different;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    const RankMessage& came = *members_[rank].came;
+    if (came.call != call || came.step != step)
+      absl::StrAppend(&different, different.empty() ? "" : ", ", "rank ", rank, " calls ",
+                      absl::string_view(came.call.data(), came.call.size()), " for step ", came.step);
+  }
+  if (different.empty()) return absl::OkStatus();
+  return failed_precondition("the ranks are not at the same step: rank 0 calls ", call, " for step ", step, ", ",
+                             different, "; nothing was sent");
+}
+
+absl::Status Crew::plan_packing(const Layout& layout) {
+  if (packing_ && layout_ == layout) return absl::OkStatus();
+  BASCULE_ASSIGN(packing_, ShardPacking::make(layout, *held_, owned_));
+  layout_ = layout;
+  return absl::OkStatus();
+}
+
+absl::Status Crew::show(const Layout& layout, const SlotMemory& memory) {
+  BASCULE_TRY(plan_packing(layout));
+  BASCULE_ASSIGN(SharedTable table, SharedTable::make(layout.bytes()));
+  packing_->mark(table);
+  const std::uint64_t number = next_slot_++;
+  const std::vector<int> descriptors{memory.descriptor.get(), table.descriptor()};
+  RankMessage message(Kind::kSlot, number);
+  message.layout = layout;
+  message.bytes = memory.bytes;
+  message.data_offset = memory.data_offset;
+  BASCULE_TRY(say_to_all(message, descriptors));
+  // A late rank would map the slot when it is sealed, which fails.
+  BASCULE_TRY(hear_all(Kind::kMapped, Deadline(timeout_), "mapped a slot", Late::kLost));
+  for (std::size_t rank = 1; rank < members_.size(); ++rank)
+    BASCULE_TRY(annotate(received(members_[rank].came->status), cat(name_of_rank(rank), " cannot map a slot")));
+  shown_.insert_or_assign(memory.data(), Shown{.number = number, .table = std::move(table)});
+  return absl::OkStatus();
+}
+
+Crew::Shown* Crew::find(const SlotMemory& memory) {
+  const auto found = shown_.find(memory.data());
+  return found == shown_.end() ? nullptr : &found->second;
+}
+
+void Crew::forget(const SlotMemory& memory) {
+  if (const Shown* const shown = find(memory)) {
+    say_to_all(RankMessage(Kind::kForget, shown->number)).IgnoreError();
+    shown_.erase(memory.data());
+  }
+}
+
+absl::Status Crew::write(SlotMemory& memory, bool digest, kernels::ThreadPool& pool) {
+  writing_ = find(memory);
+  if (writing_ == nullptr) return absl::InternalError("a slot that the ranks do not know");
+  slot_ = &memory;
+  digest_ = digest;
+  BASCULE_ASSIGN(const bool other_strides, held_->refresh());
+  if (other_strides) {
+    BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
+  }
+  RankMessage message(Kind::kWrite, writing_->number);
+  message.step = step_;
+  message.digest = digest;
+  BASCULE_TRY(say_to_all(message));
+  packing_->write(*held_, memory.writable(), writing_->table, digest, pool);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Digest>> Crew::finish(Deadline deadline, kernels::ThreadPool& pool,
+                                                   std::span<kernels::TileTotal> table) {
+  BASCULE_TRY(hear_all(Kind::kWritten, deadline, "written its part", Late::kLost));
+  for (std::size_t rank = 1; rank < members_.size(); ++rank)
+    BASCULE_TRY(annotate(received(members_[rank].came->status), name_of_rank(rank)));
+  if (!digest_) return std::nullopt;
+  BASCULE_TRY(say_to_all(RankMessage(Kind::kDigest, writing_->number)));
+  const std::span<const std::byte> slot = slot_->writable();
+  writing_->table.digest_share(slot, 0, members_.size(), pool);
+  BASCULE_TRY(hear_all(Kind::kDigested, deadline, "digested its share", Late::kLost));
+  kernels::TileTotal total;
+  for (const kernels::TileTotal& tile : writing_->table.totals()) total.add(tile);
+  if (!table.empty()) std::ranges::copy(writing_->table.totals(), table.begin());
+  return total.finish(slot.size());
+}
+
+void Crew::report(const absl::StatusOr<SendReport>& report) {
+  RankMessage message(Kind::kReport);
+  message.report = sent(report);
+  for (std::size_t rank = 1; rank < members_.size() && lost_.ok(); ++rank) {
+    message.number = std::exchange(members_[rank].call, 0);
+    if (message.number != 0) say(rank, message).IgnoreError();
+  }
+}
+
+}  // namespace bascule::inline v0

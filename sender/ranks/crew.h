@@ -1,0 +1,121 @@
+// Crew: rank 0's end of a sharded trainer. The other ranks join it; together they fill each slot, each rank its own
+// boxes. Everything else about a version is as with one rank: slots, leases, workers and the decision are rank 0's.
+//
+//   another rank                        rank 0
+//   hello on the control socket ──────▶ admit(): one end of a socket           once
+//   shards ───────────────────────────▶ meet(): proof that all boxes fit       once
+//   ◀──────────────────────────── plan
+//   ready, with call and step ────────▶ gather()                               each send
+//   ◀──────────── slot, if it is new ── show()
+//   ◀─────────────────────────── write   write()
+//   written ──────────────────────────▶ finish(): then the shared tiles
+//   ◀────────────────────────── report   report()
+//
+// A rank that is lost cannot come back: it may still write into a slot, and the others may be at another step. So every
+// later send fails with the reason, until all ranks are started again.
+//
+// Threads: admit() on the I/O thread, everything else on the public thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/sender/options.h>
+#include <bascule/sender/ranks/messages.h>
+#include <bascule/sender/ranks/rank_line.h>
+#include <bascule/sender/ranks/shard_packing.h>
+#include <bascule/transport/slot_memory.h>
+#include <bascule/transport/wire/messages.h>
+
+namespace bascule::inline v0 {
+
+struct Endpoint;
+
+// Whether this rank can be one of so many, over that scheme at that endpoint. INVALID_ARGUMENT, UNIMPLEMENTED.
+absl::Status check_ranks(const SenderOptions& options, const Scheme& scheme, const Endpoint& endpoint);
+absl::Status check_takes_ranks(const Scheme& scheme, const Endpoint& endpoint);
+
+class Crew {
+ public:
+  // `interrupted` may be empty; see SenderOptions.
+  Crew(std::uint32_t ranks, absl::Duration timeout, std::function<bool()> interrupted)
+      : timeout_(timeout), interrupted_(std::move(interrupted)), members_(ranks) {}
+
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(members_.size()); }
+
+  // Returns the other rank's end of a new socket. FAILED_PRECONDITION says why this rank cannot join, now or ever.
+  absl::StatusOr<ProcessFd> admit(const RankHello& hello);
+
+  // Waits until all ranks have stated their shards, and proves that they fit together. INVALID_ARGUMENT names the
+  // tensor and the ranks; all ranks get the same text.
+  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  const HeldShards& held() const { return *held_; }
+
+  // Waits until all ranks have begun the same call with the same step.
+  absl::Status gather(const std::string& call, std::uint64_t step);
+  // Gives all ranks a new slot, which can still be mapped writable, and waits until they have mapped it.
+  absl::Status show(const Layout& layout, const SlotMemory& memory);
+  void forget(const SlotMemory& memory);
+  // Lets all ranks write their boxes, and writes those of rank 0.
+  absl::Status write(SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
+  // Waits until all have written, and digests what several of them write. Returns the table's total, without `digest`
+  // nothing. UNAVAILABLE names a rank that is gone.
+  absl::StatusOr<std::optional<Digest>> finish(Deadline deadline, kernels::ThreadPool& pool,
+                                               std::span<kernels::TileTotal> table);
+  // Ends the call that gather() began.
+  void report(const absl::StatusOr<SendReport>& report);
+
+ private:
+  struct Member {
+    std::optional<RankLine> line;  // of another rank that has joined
+    std::int64_t pid = 0;
+    std::optional<RankMessage> came;  // the message that is awaited
+    std::uint64_t call = 0;           // the number of its call that waits for a report; 0: none
+  };
+  struct Shown {
+    std::uint64_t number = 0;
+    SharedTable table;
+  };
+
+  std::string name_of_rank(std::size_t rank) const;
+  absl::Status say(std::size_t rank, const RankMessage& message, std::span<const int> descriptors = {});
+  absl::Status say_to_all(const RankMessage& message, std::span<const int> descriptors = {});
+  // Waits until each other rank has sent a message of this kind, which is then in `came`. With kLost, a rank that has
+  // not done so in time is lost: it may still write into a slot that is given to another version.
+  enum class Late { kLost, kReported };
+  absl::Status hear_all(RankMessage::Kind kind, Deadline deadline, std::string_view what, Late late);
+  absl::Status lose(std::size_t rank, const absl::Status& why);
+  absl::Status wait_joined(Deadline deadline);
+  absl::StatusOr<std::vector<std::vector<std::uint32_t>>> plan();
+  absl::Status plan_packing(const Layout& layout);
+  Shown* find(const SlotMemory& memory);
+
+  const absl::Duration timeout_;
+  const std::function<bool()> interrupted_;
+  std::mutex mutex_;             // guards joins
+  std::vector<Member> members_;  // by rank; the first is this rank, without a line
+  absl::Status lost_;            // why no version can be sent any more
+  bool met_ = false;
+
+  std::optional<HeldShards> held_;
+  std::vector<std::uint32_t> owned_;  // by rank 0
+  std::optional<Layout> layout_;      // of the slots, once one is shown
+  std::optional<ShardPacking> packing_;
+  std::map<const std::byte*, Shown> shown_;  // by the slot's address
+  std::uint64_t next_slot_ = 1;
+  std::uint64_t step_ = 0;
+  Shown* writing_ = nullptr;
+  SlotMemory* slot_ = nullptr;
+  bool digest_ = false;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,14 @@
+// CrewPacker: fills a slot with the help of the other ranks.
+#pragma once
+
+#include <memory>
+
+#include <bascule/sender/packer.h>
+#include <bascule/sender/ranks/crew.h>
+
+namespace bascule::inline v0 {
+
+// `layout` is the slots' layout, once slots are made. All must outlive the result.
+std::unique_ptr<Packer> make_crew_packer(Crew& crew, const Layout& layout, kernels::ThreadPool& pool);
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,197 @@
+#include <bascule/sender/ranks/shard_rank.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <bascule/schemes/registry.h>
+#include <bascule/sender/ranks/crew.h>
+#include <bascule/sender/ranks/join.h>
+#include <bascule/transport/status.h>
+#include <bascule/transport/threads.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+using Kind = RankMessage::Kind;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardRank>> ShardRank::make(SenderOptions options) {
+  BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
+  BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
+  BASCULE_TRY(check_ranks(options, *scheme, endpoint));
+  return starting_threads("the sender", [&]() -> absl::StatusOr<std::unique_ptr<ShardRank>> {
+    return std::make_unique<ShardRank>(std::move(endpoint), std::move(options));
+  });
+}
+
+ShardRank::ShardRank(Endpoint endpoint, SenderOptions options)
+    : endpoint_(std::move(endpoint)), options_(std::move(options)), pool_(options_.threads) {}
+
+absl::Status ShardRank::lose(const absl::Status& why) {
+  lost_ = absl::Status(why.code(), cat("rank 0 is lost: ", message_of(why), "; start all ranks of the trainer again"));
+  line_.reset();
+  pending_ = false;
+  return lost_;
+}
+
+absl::Status ShardRank::say(const RankMessage& message) {
+  BASCULE_TRY(lost_);
+  const absl::Status written = line_->write(to_bytes(message), Deadline(endpoint_.timeout));
+  return written.ok() || absl::IsInvalidArgument(written) ? written : lose(written);
+}
+
+absl::Status ShardRank::answer(Kind kind, const absl::Status& status) {
+  RankMessage message(kind);
+  message.status = sent(status);
+  return say(message);
+}
+
+absl::Status ShardRank::register_shards(std::unique_ptr<ShardSource> source, std::string description,
+                                        absl::Duration timeout) {
+  if (held_)
+    return failed_precondition("register_shards: a model is registered already; each model needs its own ",
+                               "sender and endpoint");
+  const Deadline deadline(timeout);
+  BASCULE_ASSIGN(HeldShards held, HeldShards::make(std::move(source)));
+  if (!line_) {
+    BASCULE_ASSIGN(line_, join_rank_0(endpoint_, options_.rank, options_.ranks, deadline, options_.interrupted));
+  }
+  held_.emplace(std::move(held));
+  RankMessage message(Kind::kShards);
+  message.specs = held_->specs();
+  message.description = std::move(description);
+  message.numbers = held_->numbers();
+  BASCULE_TRY(say(message));
+  BASCULE_ASSIGN(const RankMessage plan, obey_until(Kind::kPlan, deadline));
+  if (absl::Status planned = received(plan.status); !planned.ok()) return planned;
+  for (const std::int64_t box : plan.numbers) owned_.push_back(static_cast<std::uint32_t>(box));
+  return absl::OkStatus();
+}
+
+// ---- what rank 0 says ----
+
+absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) {
+  while (true) {
+    BASCULE_TRY(lost_);
+    const std::array<RankLine*, 1> line{&*line_};
+    const absl::StatusOr<std::size_t> ready = wait_readable(line, deadline, options_.interrupted);
+    if (absl::IsDeadlineExceeded(ready.status()))
+      return deadline_exceeded("rank 0 did not answer in time: it, or another rank, has not made the same call");
+    BASCULE_TRY(ready.status());
+    absl::StatusOr<RankLine::Frame> frame = line_->read(Deadline(endpoint_.timeout));
+    if (!frame.ok()) return lose(frame.status());
+    absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
+    if (!message.ok()) return lose(message.status());
+    switch (message->kind) {
+      case Kind::kSlot: {
+        BASCULE_TRY(answer(Kind::kMapped, map_slot(*message, std::move(frame->descriptors))));
+        break;
+      }
+      case Kind::kForget: slots_.erase(message->number); break;
+      case Kind::kWrite: {
+        const absl::Status written = write(*message);
+        BASCULE_TRY(answer(Kind::kWritten, written));
+        if (!message->digest && written.ok()) message->kind = Kind::kDigest;  // nothing is left to do
+        break;
+      }
+      case Kind::kDigest:
+        if (const auto slot = slots_.find(message->number); slot != slots_.end())
+          slot->second.table.digest_share(slot->second.writable(), options_.rank, options_.ranks, pool_);
+        BASCULE_TRY(answer(Kind::kDigested, absl::OkStatus()));
+        break;
+      case Kind::kReport:
+        if (message->number == 0 && message->report)  // for all calls
+          return lose(received(message->report->error));
+        if (message->number == call_) return message;
+        break;
+      default: break;
+    }
+    if (message->kind == kind) return message;
+  }
+}
+
+absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
+  if (descriptors.size() != 2 || !message.layout || message.bytes != message.layout->bytes())
+    return invalid_argument("rank 0 shows a slot without its memory, its table or its layout");
+  BASCULE_ASSIGN(Mapping mapping,
+                 Mapping::map(descriptors[0].get(), message.data_offset + message.bytes, Access::kReadWrite));
+  BASCULE_ASSIGN(SharedTable table, SharedTable::map(descriptors[1].get(), message.bytes));
+  if (!packing_ || layout_ != message.layout) {
+    BASCULE_ASSIGN(packing_, ShardPacking::make(*message.layout, *held_, owned_));
+    layout_ = std::move(message.layout);
+  }
+  packing_->mark(table);
+  mapping.keep_from_children();
+  slots_.insert_or_assign(message.number, Slot{.mapping = std::move(mapping),
+                                               .data_offset = message.data_offset,
+                                               .bytes = message.bytes,
+                                               .table = std::move(table)});
+  return absl::OkStatus();
+}
+
+absl::Status ShardRank::write(const RankMessage& message) {
+  const auto slot = slots_.find(message.number);
+  if (slot == slots_.end()) return invalid_argument("rank 0 names slot ", message.number, ", which it did not show");
+  if (message.step != step_) return failed_precondition("it is at step ", step_, ", and rank 0 at step ", message.step);
+  BASCULE_ASSIGN(const bool other_strides, held_->refresh());
+  if (other_strides) {
+    BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
+  }
+  packing_->write(*held_, slot->second.writable(), slot->second.table, message.digest, pool_);
+  return absl::OkStatus();
+}
+
+// ---- calls ----
+
+// Rank 0 waits for the other ranks and then for a slot, until all have packed, and until the workers have answered.
+absl::Duration ShardRank::longest_send() const {
+  return 4 * endpoint_.timeout + 3 * endpoint_.flip_timeout + std::max(2 * endpoint_.load_timeout, endpoint_.timeout) +
+         2 * endpoint_.suspect_after;
+}
+
+absl::Status ShardRank::stage(const std::string& call, std::uint64_t step) {
+  BASCULE_TRY(lost_);
+  if (!held_) return failed_precondition("no model is registered; call register_shards first");
+  if (pending_)
+    return failed_precondition("Cannot call ", call, " while a previous send is pending. Call wait_async() first.");
+  step_ = step;
+  report_.reset();
+  RankMessage message(Kind::kReady, ++call_);
+  message.call = call;
+  message.step = step;
+  BASCULE_TRY(say(message));
+  pending_ = true;
+  absl::StatusOr<RankMessage> came = obey_until(Kind::kDigest, Deadline(longest_send()));
+  if (!came.ok()) {
+    pending_ = false;
+    return came.status();
+  }
+  if (came->kind != Kind::kReport) return absl::OkStatus();
+  report_ = *std::move(came);
+  // The call has failed, or rank 0 was done without this rank's digest.
+  const absl::StatusOr<SendReport> report = settled(Deadline(absl::ZeroDuration()));
+  if (!report.ok()) return report.status();
+  return absl::InternalError("rank 0 reports a version that this rank has not written");
+}
+
+absl::StatusOr<SendReport> ShardRank::settled(Deadline deadline) {
+  if (!report_) {
+    BASCULE_ASSIGN(report_, obey_until(Kind::kReport, deadline));
+  }
+  pending_ = false;
+  const RankMessage came = *std::exchange(report_, std::nullopt);
+  if (!came.report) return lose(invalid_argument("a report without a report"));
+  absl::StatusOr<SendReport> report = received(*came.report);
+  if (report.ok()) version_ = report->version;
+  return report;
+}
+
+absl::StatusOr<SendReport> ShardRank::settled() {
+  absl::StatusOr<SendReport> report = settled(Deadline(longest_send()));
+  pending_ = false;
+  return report;
+}
+
+}  // namespace bascule::inline v0
