@@ -36,7 +36,7 @@ class ShardSource {
   virtual absl::StatusOr<std::span<const ShardedTensor>> tensors() = 0;
 };
 
-// For shards that stay where they are.
+// For shards whose memory does not move.
 class FixedShards final : public ShardSource {
  public:
   explicit FixedShards(std::vector<ShardedTensor> tensors) : tensors_(std::move(tensors)) {}

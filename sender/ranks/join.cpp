@@ -23,7 +23,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// UNAVAILABLE: nobody listens there yet.
+// UNAVAILABLE: no sender listens there yet.
 absl::StatusOr<std::shared_ptr<Channel>> connect_to_rank_0(asio::io_context& io, const Endpoint& endpoint) {
   const std::filesystem::path path = endpoint.control_socket();
   const auto not_there = [&] { return unavailable("rank 0 does not listen at ", path.string()); };

@@ -64,7 +64,7 @@ struct RankMessage {
     kForget,  // slot `number` is no longer used
     kWrite,   // write this rank's part into slot `number`; with totals, if `digest`
     kDigest,  // all ranks have written
-    kReport   // the outcome of call `number`; 0: of all calls, from now on
+    kReport   // the outcome of call `number`; 0: of this and all later calls
   };
   explicit RankMessage(Kind of_kind = Kind::kReady, std::uint64_t with_number = 0)
       : kind(of_kind), number(with_number) {}

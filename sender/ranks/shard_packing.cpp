@@ -12,8 +12,8 @@ namespace {
 
 using Numbers = std::span<const std::int64_t>;
 
-// The runs of a box in its dense tensor: each has the dimensions from `first` on, which the box takes whole, except for
-// `first` itself.
+// The first dimension of the runs of a box in its dense tensor. A run has that dimension and all inner ones; the box
+// takes the inner ones whole.
 std::size_t first_of_run(Numbers box, Numbers tensor) {
   std::size_t first = box.size();
   while (first > 0 && (first == box.size() || box[first] == tensor[first])) --first;

@@ -1,5 +1,5 @@
 // ShardRank: the sender of any rank of a sharded trainer but rank 0. It joins rank 0, writes its boxes into the slots
-// that rank 0 shows, and gets rank 0's reports. It knows no workers. Without a thread of its own: everything happens
+// that rank 0 shows, and gets rank 0's reports. It knows no workers. It has no thread: everything happens
 // inside the public calls, and each wait has a deadline.
 #pragma once
 
