@@ -8,17 +8,23 @@ from typing import Any
 
 from .errors import BasculeError
 from .names import hf_names
-from .tensors import GATHER, is_module, is_torch, named_places
+from .tensors import GATHER, GATHER_OR_SHARD, is_module, is_torch, named_places
 
 # Classes that keep this rank's shards. They show whole tensors only for a time, and optimizers do not write these.
-_SHARDED = {"FullyShardedDataParallel", "FSDPModule", "MegatronFSDP"}
+_SHARDED = {"FullyShardedDataParallel", "MegatronFSDP"}
+_FSDP2 = "FSDPModule"  # the class that fully_shard() adds: it keeps DTensors
 _SHOWN = 3  # names in an error
 _logger = logging.getLogger("bascule")
 
 
-def check_sendable(model: Any, named: Mapping[str, Any]) -> None:
-    """Raises BasculeError (INVALID_ARGUMENT) if `model` or a tensor of it is sharded, or if not all would be sent."""
-    check_unsharded(model)
+def check_sendable(model: Any, named: Mapping[str, Any], *, sharded: bool = False) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if `model` or a tensor of it is sharded, or if not all would be sent.
+
+    sharded: whether DTensors, and so FSDP2's modules, can be sent from their shards.
+    """
+    _refuse(model, _SHARDED, GATHER)
+    if not sharded:
+        _refuse(model, {_FSDP2}, GATHER_OR_SHARD)
     for name, tensor in named.items():
         if hasattr(tensor, "ds_id"):
             raise BasculeError(f"tensor {name}: DeepSpeed ZeRO-3 partitions it, and shows it whole only for a time; "
@@ -42,17 +48,26 @@ def check_loadable(model: Any) -> None:
 
 def check_unsharded(model: Any) -> None:
     """Raises BasculeError (INVALID_ARGUMENT), which names a part of the module that keeps only this rank's shards."""
+    _refuse(model, {*_SHARDED, _FSDP2}, GATHER)
+
+
+def is_fsdp2(module: Any) -> bool:
+    """Whether fully_shard() was called with this module."""
+    return any(base.__name__ == _FSDP2 for base in type(module).__mro__)
+
+
+def _refuse(model: Any, classes: set[str], way_out: str) -> None:
     for name, part in model.named_modules() if is_module(model) else ():
-        if sharded := _SHARDED.intersection(base.__name__ for base in type(part).__mro__):
+        if sharded := classes.intersection(base.__name__ for base in type(part).__mro__):
             raise BasculeError(f"{f'part {name}' if name else 'the model'}: {min(sharded)} keeps this rank's shards of its "
-                               f"parameters; {GATHER}", "INVALID_ARGUMENT")
+                               f"parameters; {way_out}", "INVALID_ARGUMENT")
 
 
 def unsent_state(model: Any) -> list[str]:
     """The names in a module's state_dict() that hold neither a parameter nor a persistent buffer.
 
     Quantised modules keep packed weights and scales there, and get_extra_state() puts its result there. It must not be
-    sharded: its state_dict() could wait for other ranks. Raises BasculeError (INVALID_ARGUMENT) if state_dict() fails.
+    sharded, except by FSDP2: its state_dict() could wait for other ranks. Raises BasculeError (INVALID_ARGUMENT) if state_dict() fails.
     """
     if not is_module(model):
         return []

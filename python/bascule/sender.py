@@ -20,6 +20,7 @@ from .lora import active_adapter, adapter_of, merged_of
 from .modules import check_sendable
 from .names import hf_names, refuse_adapters
 from .sent import Sent, plain
+from .sharded import HeldModel, rank_and_ranks
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, travels_as, wait_for_stream)
 from .views import copy_into, writable
@@ -75,27 +76,37 @@ class Sender:
     fewer do, the report of a send to all workers is not complete. By default one must; 0 for a trainer that may be
     alone.
 
+    sharded: for a trainer whose tensors are sharded over several processes of this host, as DTensors (FSDP2, tensor
+    parallelism). Each process of torch.distributed's default group makes a sender with the same endpoint, and all make
+    the same calls of register_model(), send(step=n), send_async(step=n) and wait_async(). Each sends its shards, without
+    a gather, and gets the same reports. Workers are rank 0's: it alone waits for them, and its expect_workers counts.
+
     The constructor does not block. Every wait ends within 0.2 s of Ctrl-C. An interrupted send continues; the next call
     that needs a slot waits for that send, and reports its outcome in `updates`. Calls run one at a time; another thread
     waits for its turn, and a call's `timeout` covers that wait. Call close(), or use the sender in a `with`.
 
-    Raises BasculeError: ALREADY_EXISTS if another sender holds the endpoint; INVALID_ARGUMENT; PERMISSION_DENIED.
+    Raises BasculeError: ALREADY_EXISTS if another sender holds the endpoint; INVALID_ARGUMENT; PERMISSION_DENIED;
+    FAILED_PRECONDITION if sharded, and torch.distributed has no process group.
     """
 
     def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None,
-                 expect_workers: int | Sequence[str] = 1):
+                 expect_workers: int | Sequence[str] = 1, sharded: bool = False):
         url("endpoint", endpoint)
         whole("threads", threads)
         expected = expected_workers(expect_workers)
+        rank, ranks = rank_and_ranks() if sharded else (0, 1)
         self._log = Log(log)
-        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number)
-        self._core.expect_workers(*expected)
+        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number, rank, ranks)
+        if rank == 0:
+            self._core.expect_workers(*expected)
         self._expected: deque[tuple[int, list[str]]] = deque()  # for the next call
         self._endpoint = endpoint
         self._turn = threading.RLock()
         self._depth = 0  # of nested calls in the thread whose turn it is: a signal handler may also call
         self._closing = False
         self._model: Followed | None = None
+        self._sharded = sharded
+        self._held: HeldModel | None = None  # instead of the model, if sharded
         self._rename: Callable[[str], str] | None = hf_names
         self._device = HOST
         self._pending: Any = None  # what a send in progress may still read
@@ -103,7 +114,8 @@ class Sender:
         lives(self)
 
     def register_model(self, model: torch.nn.Module | Mapping[str, Tensor] | Sequence[TensorSpec], *,
-                       rename: Callable[[str], str] | None = hf_names, adapters: str | None = None) -> None:
+                       rename: Callable[[str], str] | None = hf_names, adapters: str | None = None,
+                       timeout: float = 600) -> None:
         """Registers the tensors to send; call it once per sender. Reads no elements yet, and waits for no worker.
 
         model: a module, whose parameters and persistent buffers are sent; a mapping of names to tensors; or TensorSpecs
@@ -112,12 +124,20 @@ class Sender:
         adapters: for a model with adapters of PEFT: "merge" sends the base model under its own names, with the active
         adapter added to each weight while it is packed; the trainer's weights do not change (docs/guide/adapters.md).
 
+        With sharded=True, the call waits up to `timeout` seconds for the same call of all other ranks. Of a DTensor, this
+        rank sends its box; any other tensor must be equal on all ranks, and one of them sends it. FSDP2's modules are
+        resharded if they show gathered parameters, here and in each send.
+
         Raises BasculeError: INVALID_ARGUMENT names the tensor and the problem; FAILED_PRECONDITION on a second call.
+        BasculeTimeoutError names the ranks that did not come.
         """
         if adapters not in (None, "merge"):
             raise BasculeError(f'adapters: expected None or "merge", found {adapters!r:.200}', "INVALID_ARGUMENT")
+        timeout = seconds("timeout", timeout)
         with self._call() as core:
-            if adapters is not None:
+            if self._sharded:
+                self._register_shards(core, model, rename, adapters, timeout)
+            elif adapters is not None:
                 _refuse_single_copy(self._endpoint)
                 name = active_adapter(model)
                 followed = Followed(model, lambda: merged_of(model, name, rename), lambda named: check_sendable(model, named))
@@ -152,6 +172,7 @@ class Sender:
     def _register_adapter(self, model: Any, find: Callable[[], Sent]) -> None:
         """register_adapter() for an adapter that `find` finds, also outside a model."""
         with self._call() as core:
+            self._refuse_sharded("register_adapter")
             _refuse_single_copy(self._endpoint)
             self._register_followed(core, Followed(model, find, lambda named: None))
             self._rename = None
@@ -188,23 +209,30 @@ class Sender:
         return await self._await(lambda core: core.wait_for_workers(count, until.left()), until)
 
     def send(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
-             worker_ids: Sequence[str] = ()) -> _core.SendReport:
+             worker_ids: Sequence[str] = (), *, step: int | None = None) -> _core.SendReport:
         """Packs and publishes a version. Blocks until every worker serves it or was evicted (see report.complete).
 
         weights: tensors to send instead of the registered ones, with the same names, types and shapes. worker_ids:
-        names of workers, or of groups; empty: all. The other workers keep serving their version.
+        names of workers, or of groups; empty: all. The other workers keep serving their version. step: required with
+        sharded=True, and only then: the trainer's own count. All ranks must send the same one, and their registered
+        tensors; of `worker_ids`, rank 0's count.
 
-        Raises BasculeError if no worker flipped; it names the worker, version or tensor. BasculeTimeoutError means that
-        a slot, the packing or the delivery took too long.
+        Raises BasculeError if no worker flipped; it names the worker, version, tensor or rank. BasculeTimeoutError means
+        that a slot, the packing, the delivery or another rank took too long.
         """
         with self._call() as core:
-            return core.send(self._prepare(weights), names("worker_ids", worker_ids))
+            return self._send(core, "send", weights, worker_ids, step)
 
     def send_async(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
-                   worker_ids: Sequence[str] = ()) -> None:
+                   worker_ids: Sequence[str] = (), *, step: int | None = None) -> None:
         """Like send(), but returns once the weights may be changed again; wait_async() returns the report."""
         with self._call() as core:
-            core.send_async(self._prepare(weights), names("worker_ids", worker_ids))
+            workers = names("worker_ids", worker_ids)
+            number = self._step_of("send_async", weights, step)
+            if number is None:
+                core.send_async(self._prepare(weights), workers)
+            else:
+                core.send_shards_async(number, workers)
 
     def wait_async(self, timeout: float | None = None) -> _core.SendReport:
         """Blocks until the pending send has settled, and returns its report.
@@ -224,6 +252,7 @@ class Sender:
         Blocks first until the previous version has settled.
         """
         with self._call() as core:
+            self._refuse_sharded("update_weights")
             core.update_weights(self._prepare(weights))
 
     def stream(self, named: Iterable[tuple[str, Tensor]], worker_ids: Sequence[str] = ()) -> _core.SendReport:
@@ -237,6 +266,7 @@ class Sender:
         another shape or type.
         """
         with self._call() as core:
+            self._refuse_sharded("stream")
             self._refuse_others("stream")
             loan = core.loan(names("worker_ids", worker_ids))
             try:
@@ -248,12 +278,12 @@ class Sender:
                 raise
 
     async def asend(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
-                    worker_ids: Sequence[str] = ()) -> _core.SendReport:
+                    worker_ids: Sequence[str] = (), *, step: int | None = None) -> _core.SendReport:
         """send() for asyncio: it runs in a separate thread, and other tasks continue.
 
         If the task is cancelled, a send that has begun continues, as after Ctrl-C. Raises as send() does.
         """
-        return await self._await(lambda core: core.send(self._prepare(weights), names("worker_ids", worker_ids)))
+        return await self._await(lambda core: self._send(core, "asend", weights, worker_ids, step))
 
     @property
     def version(self) -> int:
@@ -366,7 +396,7 @@ class Sender:
         core, self._core = self._core, None
         if core is not None:
             core.close()
-        self._model = self._pending = None
+        self._model = self._held = self._pending = None
 
     def _register_followed(self, core: _core.Sender, followed: Followed) -> None:
         self._register(followed, lambda: core.register_tensors(followed.all, followed.sent.description),
@@ -381,6 +411,48 @@ class Sender:
             self._model = before
             raise
         self._device = device
+
+    def _register_shards(self, core: _core.Sender, model: Any, rename: Callable[[str], str] | None, adapters: str | None,
+                         timeout: float) -> None:
+        if adapters is not None:
+            raise BasculeError("adapters: a sharded sender sends tensors as they are; merge the adapter first, or send "
+                               "gathered tensors with stream()", "INVALID_ARGUMENT")
+        before, self._held = self._held, HeldModel(model, rename)
+        try:
+            core.register_shards(self._held.shards, "", timeout)
+        except BasculeError:
+            self._held = before
+            raise
+
+    def _send(self, core: _core.Sender, call: str, weights: Any, worker_ids: Sequence[str],
+              step: int | None) -> _core.SendReport:
+        workers = names("worker_ids", worker_ids)
+        number = self._step_of(call, weights, step)
+        return core.send(self._prepare(weights), workers) if number is None else core.send_shards(number, workers)
+
+    def _step_of(self, call: str, weights: Any, step: int | None) -> int | None:
+        """The step of a sharded send, whose shards' addresses it tells the core; None if the sender is not sharded."""
+        if not self._sharded:
+            if step is not None:
+                raise BasculeError(f"{call}: step is for a sender with sharded=True; this one counts its versions itself",
+                                   "INVALID_ARGUMENT")
+            return None
+        if step is None:
+            raise BasculeError(f"{call}: this sender is sharded; give step=n, the trainer's own count, which must be the same "
+                               "on all ranks", "INVALID_ARGUMENT")
+        if weights is not None:
+            raise BasculeError(f"{call}: a sharded sender sends the registered tensors; change these, and give no others",
+                               "INVALID_ARGUMENT")
+        number = whole("step", step, most=2**64 - 1)
+        if self._held is not None:
+            self._held.follow()
+        return number
+
+    def _refuse_sharded(self, call: str) -> None:
+        if self._sharded:
+            raise BasculeError(f"{call}: this sender is sharded; it sends what register_model() got, by send(step=n) or "
+                               "send_async(step=n) on every rank. For anything else, make a sender without sharded=True on one "
+                               "rank", "INVALID_ARGUMENT")
 
     def _prepare(self, weights: Any) -> _core.Tensors | None:
         """Describes the given weights. For None it instead tells the core where the registered tensors lie now."""

@@ -17,6 +17,7 @@ _DIGITS = 9  # of a GPU's number, at most
 
 # What to do with a tensor of which this process has only a part.
 GATHER = "register specs of the whole tensors, and stream() each one gathered (Sharded weights in docs/guide/python.md)"
+GATHER_OR_SHARD = f"make a Sender(…, sharded=True) on every rank; or {GATHER}"
 
 # From the names that torch and numpy (with ml_dtypes) share to the names that safetensors uses.
 _DTYPES = {
@@ -131,7 +132,7 @@ def check_elements(tensor: Any) -> None:
         raise BasculeError("it belongs to a lazy module and has no shape yet; call the model once first",
                            "INVALID_ARGUMENT")
     if kind.__name__ == "DTensor":
-        raise BasculeError(f"a DTensor has only its shard here; {GATHER}", "INVALID_ARGUMENT")
+        raise BasculeError(f"a DTensor has only its shard here; {GATHER_OR_SHARD}", "INVALID_ARGUMENT")
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise BasculeError(f"a {kind.__name__} keeps its elements in other tensors; send these, or a plain tensor made "
                            "of them", "INVALID_ARGUMENT")

@@ -12,6 +12,7 @@
 #include "receiver.h"
 #include "report.h"
 #include "sender.h"
+#include "shards.h"
 #include "status.h"
 #include "tensors.h"
 #include "unlocked.h"
@@ -29,6 +30,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = nb::make_tuple(BASCULE_VERSION_MAJOR, BASCULE_VERSION_MINOR, BASCULE_VERSION_PATCH);
   bind_errors();
   bind_tensors(module);
+  bind_shards(module);
   bind_reports(module);
   bind_sender(module);
   bind_receiver(module);

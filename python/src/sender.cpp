@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "errors.h"
 #include "logs.h"
+#include "shards.h"
 #include "tensors.h"
 #include "unlocked.h"
 #include <bascule/sender/sender.h>
@@ -65,8 +67,8 @@ class SenderHandle {
   }
 
  public:
-  SenderHandle(std::string endpoint, int threads, int log) {
-    SenderOptions options{.endpoint = std::move(endpoint), .threads = threads};
+  SenderHandle(std::string endpoint, int threads, int log, std::uint32_t rank, std::uint32_t ranks) {
+    SenderOptions options{.endpoint = std::move(endpoint), .threads = threads, .rank = rank, .ranks = ranks};
     options.log = LogLines::sink(log, /*is_warning=*/false);
     options.warn = LogLines::sink(log, /*is_warning=*/true);
     options.interrupted = [this] { return is_interrupted(); };
@@ -95,6 +97,9 @@ class SenderHandle {
   void register_specs(const Tensors& tensors, int device) {
     call([&] { return sender().register_model(tensors.specs(), device); });
   }
+  void register_shards(const Shards& shards, const std::string& description, std::optional<double> timeout) {
+    call([&] { return sender().register_shards(shards.source(), description, timeout_of(timeout)); });
+  }
   void move(std::size_t index, std::uintptr_t address, std::vector<std::int64_t> strides) {
     registered().move(index, reinterpret_cast<const void*>(address), std::move(strides));
   }
@@ -114,6 +119,12 @@ class SenderHandle {
   }
   void send_async(const Tensors* weights, const std::vector<std::string>& worker_ids) {
     call([&] { return sender().send_async(source_of(weights), worker_ids); });
+  }
+  SendReport send_shards(std::uint64_t step, std::vector<std::string> worker_ids) {
+    return call([&] { return sender().send({.step = step, .worker_ids = std::move(worker_ids)}); });
+  }
+  void send_shards_async(std::uint64_t step, std::vector<std::string> worker_ids) {
+    call([&] { return sender().send_async({.step = step, .worker_ids = std::move(worker_ids)}); });
   }
   SendReport wait_async(std::optional<double> timeout) {
     return call([&] { return sender().wait_async(timeout_of(timeout)); });
@@ -162,11 +173,14 @@ void bind_sender(nb::module_& module) {
       .def("tensors", &Loan::tensors, "Objects with __dlpack__ over the slot's writable memory, by name.")
       .def("drop", &Loan::drop, "Aborts the version.");
   nb::class_<SenderHandle>(module, "Sender")
-      .def(nb::init<std::string, int, int>(), nb::arg("endpoint"), nb::arg("threads"), nb::arg("log"))
+      .def(nb::init<std::string, int, int, std::uint32_t, std::uint32_t>(), nb::arg("endpoint"), nb::arg("threads"),
+           nb::arg("log"), nb::arg("rank"), nb::arg("ranks"))
       .def("close", &SenderHandle::close)
       .def("abandon", &SenderHandle::abandon)
       .def("register_tensors", &SenderHandle::register_tensors, nb::arg("tensors"), nb::arg("description"))
       .def("register_specs", &SenderHandle::register_specs, nb::arg("tensors"), nb::arg("device"))
+      .def("register_shards", &SenderHandle::register_shards, nb::arg("shards"), nb::arg("description"),
+           nb::arg("timeout").none())
       .def("move", &SenderHandle::move, nb::arg("index"), nb::arg("address"), nb::arg("strides"))
       .def("move_factors", &SenderHandle::move_factors, nb::arg("index"), nb::arg("b"), nb::arg("a"))
       .def("set_stream", &SenderHandle::set_stream, nb::arg("stream"))
@@ -174,6 +188,8 @@ void bind_sender(nb::module_& module) {
       .def("wait_for_workers", &SenderHandle::wait_for_workers, nb::arg("count"), nb::arg("timeout").none())
       .def("send", &SenderHandle::send, nb::arg("weights").none(), nb::arg("worker_ids"))
       .def("send_async", &SenderHandle::send_async, nb::arg("weights").none(), nb::arg("worker_ids"))
+      .def("send_shards", &SenderHandle::send_shards, nb::arg("step"), nb::arg("worker_ids"))
+      .def("send_shards_async", &SenderHandle::send_shards_async, nb::arg("step"), nb::arg("worker_ids"))
       .def("wait_async", &SenderHandle::wait_async, nb::arg("timeout").none())
       .def("update_weights", &SenderHandle::update_weights, nb::arg("weights").none())
       .def("loan", &SenderHandle::loan, nb::arg("worker_ids"))

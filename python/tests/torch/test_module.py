@@ -307,7 +307,7 @@ def test_a_dtensor_is_refused_with_what_to_do(endpoint):
     try:
         sharded = tensor.distribute_tensor(torch.zeros(4), distributed.init_device_mesh("cpu", (1,)))
         with bascule.Sender(endpoint) as sender:
-            with pytest.raises(bascule.BasculeError, match="tensor a: a DTensor has only its shard here; register specs"):
+            with pytest.raises(bascule.BasculeError, match="tensor a: a DTensor has only its shard here; .* or register specs"):
                 sender.register_model({"a": sharded})
     finally:
         distributed.destroy_process_group()

@@ -1,0 +1,67 @@
+#include "shards.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <span>
+#include <utility>
+
+#include "errors.h"
+#include "tensors.h"
+#include <bascule/transport/status.h>
+
+namespace bascule::python {
+namespace {
+
+class MovingShards final : public ShardSource {
+ public:
+  explicit MovingShards(std::shared_ptr<const std::vector<ShardedTensor>> tensors) : tensors_(std::move(tensors)) {}
+  absl::StatusOr<std::span<const ShardedTensor>> tensors() override { return *tensors_; }
+
+ private:
+  std::shared_ptr<const std::vector<ShardedTensor>> tensors_;
+};
+
+}  // namespace
+
+Shards::Shards(std::vector<std::string> names, const std::vector<std::string>& dtypes,
+               std::vector<std::vector<std::int64_t>> shapes, const std::vector<std::size_t>& tensors,
+               std::vector<std::vector<std::int64_t>> offsets, std::vector<std::vector<std::int64_t>> box_shapes,
+               std::vector<std::vector<std::int64_t>> strides, const std::vector<std::uintptr_t>& addresses)
+    : tensors_(std::make_shared<std::vector<ShardedTensor>>()) {
+  const std::size_t count = names.size(), boxes = tensors.size();
+  if (dtypes.size() != count || shapes.size() != count || offsets.size() != boxes || box_shapes.size() != boxes ||
+      strides.size() != boxes || addresses.size() != boxes)
+    throw Failure{invalid_argument("the lists that describe shards have different lengths")};
+  tensors_->reserve(count);
+  for (std::size_t i = 0; i < count; ++i)
+    tensors_->push_back({.spec = {std::move(names[i]), dtype_of(dtypes[i]), std::move(shapes[i])}});
+  for (std::size_t i = 0; i < boxes; ++i)
+    tensors_->at(tensors[i])
+        .shards.push_back({.offset = std::move(offsets[i]),
+                           .shape = std::move(box_shapes[i]),
+                           .strides = std::move(strides[i]),
+                           .data = reinterpret_cast<const void*>(addresses[i])});
+}
+
+void Shards::move(std::size_t tensor, std::size_t shard, std::uintptr_t address, std::vector<std::int64_t> strides) {
+  Shard& moved = tensors_->at(tensor).shards.at(shard);
+  moved.data = reinterpret_cast<const void*>(address);
+  moved.strides = std::move(strides);
+}
+
+std::unique_ptr<ShardSource> Shards::source() const { return std::make_unique<MovingShards>(tensors_); }
+
+void bind_shards(nb::module_& module) {
+  nb::class_<Shards>(module, "Shards", "Descriptions of a rank's shards, whose memory the caller keeps alive.")
+      .def(nb::init<std::vector<std::string>, const std::vector<std::string>&, std::vector<std::vector<std::int64_t>>,
+                    const std::vector<std::size_t>&, std::vector<std::vector<std::int64_t>>,
+                    std::vector<std::vector<std::int64_t>>, std::vector<std::vector<std::int64_t>>,
+                    const std::vector<std::uintptr_t>&>(),
+           nb::arg("names"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("tensors"), nb::arg("offsets"),
+           nb::arg("box_shapes"), nb::arg("strides"), nb::arg("addresses"))
+      .def("move", &Shards::move, nb::arg("tensor"), nb::arg("shard"), nb::arg("address"), nb::arg("strides"),
+           "Says where the next sends find a box. Not during a send.");
+}
+
+}  // namespace bascule::python
