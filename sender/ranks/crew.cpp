@@ -113,6 +113,8 @@ absl::Status Crew::wait_joined(Deadline deadline) {
 }
 
 absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+  if (held_)
+    return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
   BASCULE_ASSIGN(HeldShards held, HeldShards::make(std::move(source)));
   held_.emplace(std::move(held));
   BASCULE_TRY(wait_joined(deadline));

@@ -65,7 +65,7 @@ class Crew {
   // Gives all ranks a new slot, which can still be mapped writable, and waits until they have mapped it.
   absl::Status show(const Layout& layout, const SlotMemory& memory);
   void forget(const SlotMemory& memory);
-  // Lets all ranks write their boxes, and writes those of rank 0.
+  // Lets all ranks write their boxes, and writes rank 0's.
   absl::Status write(SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
   // Waits until all have written, and digests what several of them write. Returns the table's total, without `digest`
   // nothing. UNAVAILABLE names a rank that is gone.
