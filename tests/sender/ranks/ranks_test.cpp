@@ -118,7 +118,7 @@ TEST_P(TwoRanks, SendWithoutADigest) {
 }
 
 TEST_P(TwoRanks, PlaceFusedTensorsSideBySide) {
-  start_well();
+  start_well("?flip_timeout=100ms");  // the engine does not flip
   absl::StatusOr<Receiver> engine =
       Receiver::connect({.endpoint = endpoint(), .worker = "fuses", .fused = {{.name = "cb", .parts = {"c", "b"}}}});
   if (engine.ok()) engine->join();
