@@ -1,5 +1,7 @@
 #include <bascule/sender/ranks/crew.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -95,6 +97,22 @@ absl::StatusOr<ProcessFd> Crew::admit(const RankHello& hello) {
   return std::move(ends.second);
 }
 
+std::vector<RankStatus> Crew::status() {
+  const std::lock_guard lock(mutex_);
+  std::vector<RankStatus> status;
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+    const Member& member = members_[rank];
+    const bool here = rank == 0 || member.line;
+    status.push_back({.rank = rank,
+                      .pid = rank == 0 ? ::getpid() : member.pid,
+                      .state = here              ? "joined"
+                               : member.pid != 0 ? "lost"
+                                                 : "awaited",
+                      .bytes = member.bytes});
+  }
+  return status;
+}
+
 absl::Status Crew::wait_joined(Deadline deadline) {
   while (true) {
     std::string missing;
@@ -147,6 +165,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
   }
   const std::lock_guard lock(mutex_);
   met_ = plan.ok();
+  for (std::size_t rank = 0; met_ && rank < members_.size(); ++rank) members_[rank].bytes = plan->ranks[rank].bytes;
   return plan.status();
 }
 

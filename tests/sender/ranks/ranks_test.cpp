@@ -1,9 +1,12 @@
 // Several ranks send one version without a gather, and engines see ordinary slots.
 #include "sender/ranks/ranks_fixture.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
-#include <bascule/transport/host_port.h>
+#include <bascule/receiver/status_query.h>
+#include <bascule/transport/endpoint.h>
 
 namespace bascule::test {
 namespace {
@@ -210,6 +213,23 @@ TEST_P(TwoRanks, ARankThatIsGoneIsNamedAndCannotComeBackAlone) {
   fill(2);
   for (const auto& report : send(3)) EXPECT_THAT(report, IsOk());
   EXPECT_TRUE(serves(2));
+}
+
+TEST_P(TwoRanks, AreShownByTheStatus) {
+  start_well();
+  const auto ranks = [&] {
+    const absl::StatusOr<Answer> answer = query_status(*Endpoint::parse(endpoint()), std::nullopt);
+    EXPECT_THAT(answer, IsOk());
+    return answer.ok() ? answer->status.ranks : std::vector<RankStatus>();
+  };
+  std::vector<RankStatus> shown = ranks();
+  ASSERT_EQ(shown.size(), 2U);
+  EXPECT_EQ(shown[1].pid, ::getpid());
+  EXPECT_EQ(shown[1].state, "joined");
+  EXPECT_EQ(shown[0].bytes + shown[1].bytes, 4U * (900 * 70 + 400 * 80 + 33 + 20));
+  senders_[1].reset();
+  EXPECT_FALSE(senders_[0]->send({.step = 1}).ok());
+  EXPECT_EQ(ranks()[1].state, "lost");
 }
 
 TEST_P(TwoRanks, WithoutRank0TheOthersSaySo) {
