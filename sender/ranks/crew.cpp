@@ -140,7 +140,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
   const std::vector<TensorSpec> specs = held_->specs();
   const absl::StatusOr<ShardPlan> plan = [&]() -> absl::StatusOr<ShardPlan> {
     std::vector<Stated> stated;  // the boxes point into it
-    std::vector<std::vector<ShardBox>> boxes;
+    std::vector<std::vector<ShardBox>> boxes(members_.size());
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       if (rank > 0) {
         const RankMessage& came = *members_[rank].came;
@@ -153,7 +153,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
       if (!read.ok()) return annotate(read.status(), cat("rank ", rank));
       stated.push_back(*std::move(read));
     }
-    for (Stated& of_rank : stated) boxes.push_back(std::move(of_rank.boxes));
+    for (std::size_t rank = 0; rank < boxes.size(); ++rank) boxes[rank] = std::move(stated[rank].boxes);
     return plan_shards(specs, boxes);
   }();
   if (plan.ok()) owned_ = plan->ranks.front().boxes;
