@@ -27,9 +27,9 @@ ABSL_FLAG(std::vector<std::string>, sync, {bascule::plainest_scheme(/*on_device=
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
     "The scenarios to run, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
-    "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, sweep, fleet. Default: all "
-    "except "
-    "the last seven, which need several GPUs, end workers, take long or start a thousand of them. "
+    "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, shards, sweep, "
+    "fleet. Default: all except the last eight, which need several GPUs, end workers, take long, start a thousand of "
+    "them, or need a sharded trainer. "
     "docs/measurements/README.md says what each measures.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},
           "Size of a slot. Targets hold for 1 GiB or more. If model and slots do not fit into memory, the row is "

@@ -143,4 +143,17 @@ std::unique_ptr<TensorSource> Model::source() {
   return std::make_unique<HostParameters>(std::move(tensors), moved_);
 }
 
+std::vector<ShardedTensor> Model::shards(std::size_t rank, std::size_t ranks) const {
+  std::vector<ShardedTensor> tensors;
+  for (std::size_t i = 0; i < sizes_.size(); ++i) {
+    const std::uint64_t begin = sizes_[i].elements * rank / ranks, end = sizes_[i].elements * (rank + 1) / ranks;
+    tensors.push_back(
+        {.spec = {sizes_[i].name, shape_.dtype, {static_cast<std::int64_t>(sizes_[i].elements)}},
+         .shards = {{.offset = {static_cast<std::int64_t>(begin)},
+                     .shape = {static_cast<std::int64_t>(end - begin)},
+                     .data = static_cast<const std::byte*>(tensors_[i]) + begin * size_of(shape_.dtype)}}});
+  }
+  return tensors;
+}
+
 }  // namespace bascule::bench

@@ -11,6 +11,7 @@
 #include <bascule/bench/content.h>
 #include <bascule/bench/gpu.h>
 #include <bascule/kernels/thread_pool.h>
+#include <bascule/sender/shards.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::bench {
@@ -53,6 +54,8 @@ class Model {
   // Returns views into this model; call it once. With slots=1 the tensors move, and free_memory() frees their old
   // memory.
   std::unique_ptr<TensorSource> source();
+  // The part of each tensor that one of `ranks` ranks holds: equal shares, in order. Host memory.
+  std::vector<ShardedTensor> shards(std::size_t rank, std::size_t ranks) const;
   void free_memory() { memory_.reset(); }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <future>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -50,13 +52,49 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
       std::fprintf(stderr, "%9.4f  %.*s\n", seconds_between(start, Clock::now()), static_cast<int>(line.size()),
                    line.data());
     };
-  BASCULE_ASSIGN(Sender sender, Sender::listen(std::move(sending)));
+  sending.ranks = static_cast<std::uint32_t>(options.ranks);
+  BASCULE_ASSIGN(Sender sender, Sender::listen(sending));
   rig->sender_.emplace(std::move(sender));
-  BASCULE_TRY(rig->sender_->register_model(rig->model_.source()));
+  if (options.ranks == 1) BASCULE_TRY(rig->sender_->register_model(rig->model_.source()));
+  if (options.ranks > 1) BASCULE_TRY(rig->start_ranks(sending, options.ranks));
   for (int i = 0; i < options.workers; ++i) BASCULE_TRY(rig->start_worker(context, options));
   BASCULE_TRY(rig->sender_->wait_for_workers(options.workers, absl::Minutes(1)).status());
   BASCULE_TRY(rig->send().status());
   return rig;
+}
+
+absl::Status Rig::start_ranks(const SenderOptions& options, std::size_t ranks) {
+  const auto source = [this, ranks](std::size_t rank) {
+    return std::make_unique<FixedShards>(model_.shards(rank, ranks));
+  };
+  std::vector<std::future<absl::Status>> registered;
+  for (std::size_t rank = 1; rank < ranks; ++rank) {
+    SenderOptions of_rank = options;
+    of_rank.rank = static_cast<std::uint32_t>(rank);
+    BASCULE_ASSIGN(Sender sender, Sender::listen(std::move(of_rank)));
+    ranks_.push_back(std::make_unique<Rank>(std::move(sender)));
+    auto done = std::make_shared<std::promise<absl::Status>>();
+    registered.push_back(done->get_future());
+    ranks_.back()->thread.submit(
+        [&of = *ranks_.back(), rank, source, done] { done->set_value(of.sender.register_shards(source(rank))); });
+  }
+  absl::Status first = sender_->register_shards(source(0));
+  for (std::future<absl::Status>& rank : registered) first.Update(rank.get());
+  return first;
+}
+
+absl::StatusOr<SendReport> Rig::send_on_all_ranks() {
+  std::vector<std::future<absl::Status>> sent;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    auto done = std::make_shared<std::promise<absl::Status>>();
+    sent.push_back(done->get_future());
+    rank->thread.submit(
+        [&of = *rank, done, step = generation_] { done->set_value(of.sender.send({.step = step}).status()); });
+  }
+  absl::StatusOr<SendReport> report = sender_->send({.step = generation_});
+  for (std::future<absl::Status>& rank : sent)
+    if (const absl::Status status = rank.get(); report.ok() && !status.ok()) report = status;
+  return report;
 }
 
 absl::Status Rig::start_worker(const Context& context, const RigOptions& options) {
@@ -104,13 +142,14 @@ absl::StatusOr<double> Rig::gpu_memory_taken() const {
 
 Rig::~Rig() {
   workers_.clear();
+  ranks_.clear();
   sender_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
 
 absl::StatusOr<SendReport> Rig::send_only() {
-  BASCULE_ASSIGN(SendReport report, sender_->send());
+  BASCULE_ASSIGN(SendReport report, ranks_.empty() ? sender_->send() : send_on_all_ranks());
   if (!report.persisted.ok())
     return annotate(report.persisted, cat("version ", report.version, " is served, but not on the disk"));
   // It also names workers that a scenario removed since the last send.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include <bascule/bench/scenario.h>
 #include <bascule/bench/worker.h>
 #include <bascule/sender/sender.h>
+#include <bascule/transport/task_thread.h>
 
 namespace bascule::bench {
 
@@ -22,7 +24,8 @@ struct RigOptions {
   ModelShape model{};
   std::string endpoint_option{};  // "digest=off"; empty: as in --sync
   int workers = 1;
-  int sender_threads = 0;  // 0: as in --threads
+  int sender_threads = 0;  // of each rank; 0: as in --threads
+  std::size_t ranks = 1;   // more: each has its shard of every tensor, and a thread of this process
   WorkerMode mode = WorkerMode::kIdle;
 };
 
@@ -68,13 +71,21 @@ class Rig {
   absl::StatusOr<double> gpu_memory_taken() const;
 
  private:
+  struct Rank {
+    explicit Rank(Sender made) : sender(std::move(made)) {}
+    Sender sender;
+    TaskThread thread;  // ends first
+  };
   explicit Rig(Model model) : model_(std::move(model)) {}
   absl::Status start_worker(const Context& context, const RigOptions& options);
+  absl::Status start_ranks(const SenderOptions& options, std::size_t ranks);
+  absl::StatusOr<SendReport> send_on_all_ranks();
 
   Model model_;
   std::filesystem::path folder_;
   std::string endpoint_;
   std::optional<Sender> sender_;
+  std::vector<std::unique_ptr<Rank>> ranks_;  // the other ones; empty without shards
   std::vector<Worker> workers_;
   std::vector<int> devices_, left_devices_;  // the workers' devices, and the removed workers'
   int started_ = 0;                          // how many workers were started

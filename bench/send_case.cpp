@@ -69,6 +69,7 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
   after.scenario += "_after_pack";
   after.baseline_name = "two Unix-socket turns";
   BASCULE_TRY(measure(context, std::move(record), [&](Record& to) -> absl::Status {
+    if (send_case.only_on_host != nullptr) BASCULE_TRY(check_on_host(context, send_case.only_on_host));
     const auto copied = static_cast<std::uint64_t>(send_case.copied_share * static_cast<double>(to.bytes));
     BASCULE_TRY(check_rig_fits(context, shape, to.bytes, copied, send_case.rig.workers));
     BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, copied));

@@ -12,8 +12,9 @@ namespace bascule::bench {
 struct SendCase {
   RigOptions rig{};
   int repeat = 1;
-  double copied_share = 1;  // bytes that the baseline copies, as a share of a slot
-  int busy_threads = 0;     // in addition to packing threads, and to engines that step or spin
+  double copied_share = 1;             // bytes that the baseline copies, as a share of a slot
+  int busy_threads = 0;                // in addition to packing threads, and to engines that step or spin
+  const char* only_on_host = nullptr;  // why this scenario has no row for GPUs (check_on_host)
   bool after_pack = false;  // adds a record of the time after the pack; its baseline is two turns of Unix sockets
 };
 

@@ -38,9 +38,10 @@ struct Row {
   Goal target;
 };
 constexpr auto kRatio = Goal::Of::kRatio;
-constexpr std::array<Row, 27> kRows = {{
+constexpr std::array<Row, 28> kRows = {{
     {Path::kHost, Reads::kAny, "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, Reads::kAny, "send_cast", kGiB, {kRatio, 1.25}},
+    {Path::kHost, Reads::kAny, "shards", kGiB, {kRatio, 1.15}},
     {Path::kHost, Reads::kAny, "durable", kGiB, {kRatio, 1.15}},
     {Path::kHost, Reads::kAny, "send_small", 0, {kRatio, 4}},
     {Path::kHost, Reads::kAny, "many_tensors", 0, {kRatio, 2}},

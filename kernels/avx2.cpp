@@ -10,6 +10,7 @@
 
 #include <bascule/kernels/avx2_load.h>
 #include <bascule/kernels/cast_run.h>
+#include <bascule/kernels/default_rounding.h>
 
 namespace bascule::inline v0::kernels {
 namespace avx2 {
@@ -32,8 +33,9 @@ BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
 
 // Walks lines [begin, end) of a page in address order, and prefetches a long source half a page ahead. Without this the
 // memory latency would show, because the products fill the instruction window that would otherwise hide it.
-template <typename Load, bool kWantSums, bool kStore, bool kAskAhead>
-BASCULE_AVX2_INLINE PageSums walk_lines(const std::byte* source, std::byte* page, std::size_t begin, std::size_t end) {
+template <bool kWantSums, bool kStore, bool kAskAhead, typename Load>
+BASCULE_AVX2_INLINE PageSums walk_lines(Load load, const std::byte* source, std::byte* page, std::size_t begin,
+                                        std::size_t end) {
   constexpr std::size_t kVector = 32;
   constexpr std::size_t kAhead = kAskAhead ? 2048 : 0;  // bytes of source; past its end the hint does nothing
   __m256i first_sums = _mm256_setzero_si256();
@@ -42,7 +44,7 @@ BASCULE_AVX2_INLINE PageSums walk_lines(const std::byte* source, std::byte* page
     for (std::size_t ahead = 0; ahead < 2 * Load::kSourceBytes; ahead += kLineBytes)
       _mm_prefetch(reinterpret_cast<const char*>(source) + kAhead + ahead, _MM_HINT_T0);
     for (std::size_t vector = line; vector < line + kLineBytes; vector += kVector) {
-      const __m256i words = Load::at(source);
+      const __m256i words = load.at(source);
       source += Load::kSourceBytes;
       if constexpr (kStore) _mm256_stream_si256(reinterpret_cast<__m256i*>(page + vector), words);
       if constexpr (kWantSums) {
@@ -57,11 +59,11 @@ BASCULE_AVX2_INLINE PageSums walk_lines(const std::byte* source, std::byte* page
 }
 
 BASCULE_AVX2 PageSums page_sums(const std::byte* page) {
-  return walk_lines<Load<DType::kU8, DType::kU8>, true, false, true>(page, nullptr, 0, kPageBytes);
+  return walk_lines<true, false, true>(Load<DType::kU8, DType::kU8>{}, page, nullptr, 0, kPageBytes);
 }
 
-template <typename Load, bool kWantSums>
-BASCULE_AVX2 void walk_pages(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
+template <bool kWantSums, typename Load>
+BASCULE_AVX2 void walk_pages(Load load, const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
                              TileSums* sums) {
   constexpr std::size_t kPageSourceBytes = kPageBytes / 32 * Load::kSourceBytes;
   const bool whole = end - begin == kTileBytes;
@@ -69,12 +71,12 @@ BASCULE_AVX2 void walk_pages(const std::byte* source, std::byte* tile, std::size
     std::byte* const to = tile + page * kPageBytes;
     PageSums more;
     if (whole) {
-      more = walk_lines<Load, kWantSums, true, true>(source, to, 0, kPageBytes);
+      more = walk_lines<kWantSums, true, true>(load, source, to, 0, kPageBytes);
       source += kPageSourceBytes;
     } else {
       const std::size_t first = std::max(begin, page * kPageBytes) - page * kPageBytes;
       const std::size_t last = std::min(end - page * kPageBytes, kPageBytes);
-      more = walk_lines<Load, kWantSums, true, false>(source, to, first, last);
+      more = walk_lines<kWantSums, true, false>(load, source, to, first, last);
       source += (last - first) / 32 * Load::kSourceBytes;
     }
     if constexpr (kWantSums) {
@@ -86,8 +88,17 @@ BASCULE_AVX2 void walk_pages(const std::byte* source, std::byte* tile, std::size
 
 template <DType kFrom, DType kTo>
 void write_tile(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end, TileSums* sums) {
-  return sums != nullptr ? walk_pages<Load<kFrom, kTo>, true>(source, tile, begin, end, sums)
-                         : walk_pages<Load<kFrom, kTo>, false>(source, tile, begin, end, nullptr);
+  constexpr Load<kFrom, kTo> kLoad{};
+  return sums != nullptr ? walk_pages<true>(kLoad, source, tile, begin, end, sums)
+                         : walk_pages<false>(kLoad, source, tile, begin, end, nullptr);
+}
+
+template <DType kFrom, DType kTo>
+void write_scaled(const std::byte* source, float scale, std::byte* tile, std::size_t begin, std::size_t end,
+                  TileSums* sums) {
+  const DefaultRounding rounding;
+  TileSums unused;
+  walk_pages<true>(ScaledLoad<kFrom, kTo>{scale}, source, tile, begin, end, sums != nullptr ? sums : &unused);
 }
 
 template <DType kFrom, DType kTo>
@@ -247,6 +258,25 @@ TileWriter tile_writer(DType from, DType to) {
   return pair != nullptr ? pair->tile_writer : nullptr;
 }
 
+template <DType kTo>
+ScaledWriter scaled_writer_from(DType from) {
+  switch (from) {
+    case DType::kF32: return write_scaled<DType::kF32, kTo>;
+    case DType::kBF16: return write_scaled<DType::kBF16, kTo>;
+    case DType::kF16: return write_scaled<DType::kF16, kTo>;
+    default: return nullptr;
+  }
+}
+
+ScaledWriter scaled_writer(DType from, DType to) {
+  switch (to) {
+    case DType::kF32: return scaled_writer_from<DType::kF32>(from);
+    case DType::kBF16: return scaled_writer_from<DType::kBF16>(from);
+    case DType::kF16: return scaled_writer_from<DType::kF16>(from);
+    default: return nullptr;
+  }
+}
+
 }  // namespace
 }  // namespace avx2
 
@@ -269,6 +299,7 @@ const Processor* avx2_processor() {
       .run_cast = avx2::run_cast,
       .page_sums = avx2::page_sums,
       .tile_writer = avx2::tile_writer,
+      .scaled_writer = avx2::scaled_writer,
       .make_panel = avx2::make_panel_of,
       .multiply_add = avx2::multiply_add,
       .flush = [] { _mm_sfence(); },

@@ -78,4 +78,24 @@ struct Load {
   }
 };
 
+// Multiplies the elements by `scale` in F32 before they are rounded.
+template <DType kFrom, DType kTo>
+struct ScaledLoad {
+  static constexpr std::size_t kSourceBytes = 32 / size_of(kTo) * size_of(kFrom);
+  float scale;
+
+  BASCULE_AVX2_INLINE __m256i at(const std::byte* source) const {
+    if constexpr (kTo == DType::kF32) {
+      return without_payload(scaled(source));
+    } else {
+      return narrow<kTo>(scaled(source), scaled(source + kSourceBytes / 2));
+    }
+  }
+
+ private:
+  BASCULE_AVX2_INLINE __m256i scaled(const std::byte* source) const {
+    return _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(load_as_f32<kFrom>(source)), _mm256_set1_ps(scale)));
+  }
+};
+
 }  // namespace bascule::inline v0::kernels::avx2

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <cfenv>
 #include <cstring>
 
+#include <bascule/kernels/default_rounding.h>
 #include <bascule/kernels/element_writer.h>
 #include <bascule/kernels/gather.h>
 #include <bascule/kernels/multiply_add.h>
@@ -15,21 +15,6 @@ namespace {
 constexpr std::size_t kMostRows = 12;
 constexpr std::size_t kPanelElements = 16384;  // 64 KiB
 static_assert(kPanelElements >= kMaxProductRank * kPanelColumns);
-
-// The calling thread may round in another direction, or flush denormals (torch.set_flush_denormal).
-class DefaultRounding {
- public:
-  DefaultRounding() {
-    std::fegetenv(&before_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultRounding() { std::fesetenv(&before_); }
-  DefaultRounding(const DefaultRounding&) = delete;
-  DefaultRounding& operator=(const DefaultRounding&) = delete;
-
- private:
-  std::fenv_t before_{};
-};
 
 Segment widened_to_f32(Segment segment) {
   segment.slot_dtype = DType::kF32;

@@ -81,6 +81,15 @@ class TilePacker {
                ? stream_copy_
                : processor_.tile_writer(segment.tensor_dtype, segment.slot_dtype);
   }
+  // For a segment that is scaled; null for a product.
+  ScaledWriter scaled_writer_of(const Segment& segment) const {
+    return arithmetic_[segment.arithmetic].rank == 0
+               ? processor_.scaled_writer(segment.tensor_dtype, segment.slot_dtype)
+               : nullptr;
+  }
+  bool has_writer(const Segment& segment) const {
+    return segment.arithmetic == kNoArithmetic ? writer_of(segment) != nullptr : scaled_writer_of(segment) != nullptr;
+  }
 
   // Makes the tiles that lie within a product, if the next ones do. Returns their end, or `begin`.
   std::uint64_t stream_products(std::uint64_t begin, std::uint64_t end) {
@@ -107,9 +116,8 @@ class TilePacker {
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
       const std::uint64_t begin = std::max(offset, segment->slot_offset),
                           end = std::min(tile_end, slot_end_of(*segment));
-      if (!segment->is_run() || segment->arithmetic != kNoArithmetic || begin % kLineBytes != 0 ||
-          end % kLineBytes != 0 || (begin - segment->slot_offset) % size_of(segment->slot_dtype) != 0 ||
-          writer_of(*segment) == nullptr)
+      if (!segment->is_run() || begin % kLineBytes != 0 || end % kLineBytes != 0 ||
+          (begin - segment->slot_offset) % size_of(segment->slot_dtype) != 0 || !has_writer(*segment))
         return false;
     }
     return true;
@@ -118,15 +126,22 @@ class TilePacker {
   TileSums stream_runs(std::byte* tile, std::uint64_t offset) const {
     const std::uint64_t tile_end = offset + kTileBytes;
     TileSums sums;
+    TileSums* const wanted = want_digest_ ? &sums : nullptr;
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
       const auto next = segment + 1;
       if (next != segments_.end() && next->slot_offset < tile_end)
         ask_for(tensors_[next->tensor] + next->tensor_offset, next->elements * size_of(next->tensor_dtype));
       const std::uint64_t begin = std::max(offset, segment->slot_offset);
+      const std::uint64_t end = std::min(tile_end, slot_end_of(*segment));
       const std::uint64_t skipped = (begin - segment->slot_offset) / size_of(segment->slot_dtype);
-      writer_of (*segment)(
-          tensors_[segment->tensor] + segment->tensor_offset + skipped * size_of(segment->tensor_dtype), tile,
-          begin - offset, std::min(tile_end, slot_end_of(*segment)) - offset, want_digest_ ? &sums : nullptr);
+      const std::byte* const source =
+          tensors_[segment->tensor] + segment->tensor_offset + skipped * size_of(segment->tensor_dtype);
+      if (segment->arithmetic == kNoArithmetic) {
+        writer_of (*segment)(source, tile, begin - offset, end - offset, wanted);
+      } else {
+        scaled_writer_of (*segment)(source, arithmetic_[segment->arithmetic].scale, tile, begin - offset, end - offset,
+                                    wanted);
+      }
     }
     return sums;
   }

@@ -7,6 +7,7 @@ const Processor& plain_processor() {
       .run_cast = plain_run_cast,
       .page_sums = plain_page_sums,
       .tile_writer = [](DType, DType) -> TileWriter { return nullptr; },
+      .scaled_writer = [](DType, DType) -> ScaledWriter { return nullptr; },
       .make_panel = plain_make_panel,
       .multiply_add = plain_multiply_add,
       .flush = [] {},

@@ -17,13 +17,18 @@ namespace bascule::inline v0::kernels {
 using TileWriter = void (*)(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
                             TileSums* sums);
 
+// The same for a scaled segment (arithmetic.h): each element is multiplied by `scale` before it is rounded.
+using ScaledWriter = void (*)(const std::byte* source, float scale, std::byte* tile, std::size_t begin, std::size_t end,
+                              TileSums* sums);
+
 struct Processor {
-  RunCast (*run_cast)(DType from, DType to);        // null if from == to, or if pack lacks the cast
-  PageSums (*page_sums)(const std::byte* page);     // of a whole page, at any alignment
-  TileWriter (*tile_writer)(DType from, DType to);  // null if there is none; cast first, then copy
-  MakePanel (*make_panel)(DType right);             // of a type that widens to F32
+  RunCast (*run_cast)(DType from, DType to);            // null if from == to, or if pack lacks the cast
+  PageSums (*page_sums)(const std::byte* page);         // of a whole page, at any alignment
+  TileWriter (*tile_writer)(DType from, DType to);      // null if there is none; cast first, then copy
+  ScaledWriter (*scaled_writer)(DType from, DType to);  // null if there is none; scale first, then copy
+  MakePanel (*make_panel)(DType right);                 // of a type that widens to F32
   MultiplyAdd multiply_add;
-  void (*flush)();  // orders the stores of TileWriters before later ones
+  void (*flush)();  // orders the stores of TileWriters and ScaledWriters before later ones
 };
 
 const Processor& plain_processor();

@@ -94,6 +94,14 @@ std::string status_page(const Observation& seen) {
   if (seen.sender) facts.push_back({"digest", cat(kDigestModes[static_cast<std::size_t>(status.digest)])});
   page += table(facts);
 
+  if (!status.ranks.empty()) {
+    std::vector<Row> ranks = {{"rank", "pid", "state", "sends"}};
+    for (const RankStatus& rank : status.ranks)
+      ranks.push_back({cat(rank.rank), number_or_dash(static_cast<std::uint64_t>(rank.pid)), rank.state,
+                       rank.bytes == 0 ? "-" : human_bytes(rank.bytes)});
+    page += cat("\n", table(ranks));
+  }
+
   const bool paths =
       std::ranges::any_of(status.workers, [](const WorkerStatus& worker) { return !worker.path.empty(); });
   std::vector<Row> workers = {{"worker", "pid", "state", "serves", "leases"}};
@@ -118,7 +126,9 @@ std::string status_page(const Observation& seen) {
 
 std::string status_json(const Observation& seen) {
   const SenderStatus& status = seen.status;
-  Json workers = Json::array(), slots = Json::array();
+  Json workers = Json::array(), slots = Json::array(), ranks = Json::array();
+  for (const RankStatus& rank : status.ranks)
+    ranks.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"state", rank.state}, {"bytes", rank.bytes}});
   for (const WorkerStatus& worker : status.workers)
     workers.push_back({{"worker", worker.worker},
                        {"pid", worker.pid},
@@ -155,6 +165,7 @@ std::string status_json(const Observation& seen) {
                      {"version", status.version},
                      {"digest", kDigestModes[static_cast<std::size_t>(status.digest)]},
                      {"layout", layout},
+                     {"ranks", ranks},
                      {"workers", workers},
                      {"slots", slots}};
   return page.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";

@@ -291,7 +291,7 @@ void Acceptor::on_message(std::uint64_t number, Message message, bool with_descr
   on_arrival_(channel, std::move(*hello));
 }
 
-// The rank goes on over a socket of its own; this connection has done its work.
+// The rank goes on over its own socket; this connection has done its work.
 void Acceptor::on_rank_hello(std::uint64_t number, const RankHello& hello) {
   if (endpoint_.over_tcp())
     return refuse(number,

@@ -32,6 +32,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       trace_(unfailing(std::move(options.trace))),
       interrupted_(std::move(options.interrupted)),
       on_rank_(std::move(options.on_rank)),
+      ranks_(std::move(options.ranks)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
@@ -278,6 +279,7 @@ void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   }
   SenderStatus status = fleet_.status(untouched);
   status.pid = ::getpid();
+  if (ranks_) status.ranks = ranks_();
   std::map<std::string_view, WorkerId> admitted;
   for (const auto& [id, connection] : connections_)
     if (connection.admitted) admitted[connection.name] = id;

@@ -42,7 +42,9 @@ struct CoordinatorOptions {
   ExpectedWorkers expect_workers{};
   std::function<void(std::string_view)> log{}, warn{}, trace{};
   std::function<bool()> interrupted{};
+  // Of a sharded trainer, from the I/O thread; else empty.
   Acceptor::OnRank on_rank{};
+  std::function<std::vector<RankStatus>()> ranks{};
 };
 
 class Coordinator : private WorkerLine {
@@ -172,6 +174,7 @@ class Coordinator : private WorkerLine {
   const Sink log_, warn_, trace_;
   const Interrupted interrupted_;
   const Acceptor::OnRank on_rank_;
+  const std::function<std::vector<RankStatus>()> ranks_;
   EndpointLock lock_;  // record() is called on the public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;

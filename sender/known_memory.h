@@ -14,15 +14,17 @@ namespace bascule::inline v0 {
 
 class KnownMemory {
  public:
-  // Returns the errors of check_memory(). `plan_number` changes with the shapes and strides of `views`. Addresses count
-  // as known once all addresses of a call are right.
-  absl::Status check(int device, std::span<const TensorView> views, std::uint64_t plan_number);
+  // Returns the errors of check_memory(). `plan_number` changes with the shapes and strides of `views`, and
+  // `read_number` with their addresses (Packing): if neither changed, nothing is compared. Addresses count as known
+  // once all addresses of a call are right.
+  absl::Status check(int device, std::span<const TensorView> views, std::uint64_t plan_number,
+                     std::uint64_t read_number);
 
  private:
   struct Known {
     const std::byte *data = nullptr, *first = nullptr, *last = nullptr;
   };
-  std::uint64_t plan_number_ = 0;
+  std::uint64_t plan_number_ = 0, read_number_ = 0;
   std::vector<Known> known_;  // by view
 };
 

@@ -45,8 +45,8 @@ class DevicePlans {
  public:
   absl::Status check(DeviceQueue& queue, const Packing& packing) {
     Planned& planned = packing.registered ? registered_ : others_;
-    BASCULE_TRY(planned.memory.check(queue.device(), packing.views, packing.plan_number));
-    BASCULE_TRY(planned.factors.check(queue.device(), packing.factors, packing.plan_number));
+    BASCULE_TRY(planned.memory.check(queue.device(), packing.views, packing.plan_number, packing.read_number));
+    BASCULE_TRY(planned.factors.check(queue.device(), packing.factors, packing.plan_number, packing.read_number));
     return annotate(queue.check(packing.stream), "the stream of the tensors");
   }
   absl::Status make(DeviceQueue& queue, const Packing& packing) {

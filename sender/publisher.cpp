@@ -53,7 +53,11 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   if (options.ranks > 1)
     made->crew_ = std::make_unique<Crew>(options.ranks, made->endpoint_.timeout, options.interrupted);
   Acceptor::OnRank on_rank;
-  if (made->crew_) on_rank = [crew = made->crew_.get()](const RankHello& hello) { return crew->admit(hello); };
+  std::function<std::vector<RankStatus>()> ranks;
+  if (Crew* const crew = made->crew_.get()) {
+    on_rank = [crew](const RankHello& hello) { return crew->admit(hello); };
+    ranks = [crew] { return crew->status(); };
+  }
   BASCULE_ASSIGN(UniqueFd folder, make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
   BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(std::move(folder), made->endpoint_.lock_file()));
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
@@ -65,7 +69,8 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
                                      .warn = std::move(options.warn),
                                      .trace = std::move(options.trace),
                                      .interrupted = std::move(options.interrupted),
-                                     .on_rank = std::move(on_rank)}));
+                                     .on_rank = std::move(on_rank),
+                                     .ranks = std::move(ranks)}));
   return made;
 }
 

@@ -141,8 +141,9 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
 }
 
 absl::Status Publisher::stage_shards(std::string_view call, std::uint64_t step, const WorkerNames& workers) {
+  if (!crew_ || !registration_)
+    return failed_precondition(call, ": no shards are registered; call register_shards first");
   BASCULE_TRY(check_free(call));
-  if (!crew_) return failed_precondition(call, ": no shards are registered; call register_shards first");
   absl::Status staged = crew_->gather(std::string(call), step);
   if (staged.ok())
     staged = pack_and_seal(

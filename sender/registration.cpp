@@ -139,8 +139,10 @@ absl::Status Registration::refresh() {
   if (views.size() != known_.size())
     return invalid_argument("the model has ", views.size(), " tensors, registered were ", known_.size());
   views_ = views;
-  const std::uint64_t edition = source_->edition();
+  const std::uint64_t edition = source_->edition(), moves = source_->moves();
   const bool as_before = edition != 0 && edition == edition_ && !plan_is_stale_;
+  if (as_before && moves != 0 && moves == moves_) return absl::OkStatus();
+  ++read_number_;
   bool as_planned = !plan_is_stale_;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (views[i].data == nullptr || !(as_before || planned_.same(i, views[i]))) {
@@ -162,12 +164,13 @@ absl::Status Registration::refresh() {
     planned_ = ViewTable(views);
     plan_is_stale_ = false;
   }
-  edition_ = edition;
   if (computes()) {
     factors_ = factors_of(views);
     addresses_.resize(views.size());
     for (const TensorView& factor : factors_) addresses_.push_back(factor.data);
   }
+  edition_ = edition;
+  moves_ = moves;
   return absl::OkStatus();
 }
 
@@ -190,6 +193,7 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
+                 .read_number = read_number_,
                  .in_pieces = false,
                  .stream = source_->stream()};
 }
@@ -241,6 +245,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
+                 .read_number = ++read_number_,
                  .in_pieces = false,
                  .stream = weights.stream()};
 }

@@ -27,6 +27,7 @@ struct Packing {
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // these are the registered tensors, not others
   std::uint64_t plan_number = 0;  // changes with the segments
+  std::uint64_t read_number = 0;  // changes whenever addresses were read again, and may be others
   bool in_pieces = false;         // bytes leave while they are packed
   Stream stream = nullptr;        // the stream that writes the tensors, if they lie on a device
 };
@@ -86,10 +87,11 @@ class Registration {
   std::vector<std::pair<std::size_t, std::size_t>> ties_;  // a tensor, and the one whose storage it is
   Layout layout_;
   Plan plan_;
-  std::uint64_t plan_number_ = 1, last_plan_number_ = 1;
+  std::uint64_t plan_number_ = 1, last_plan_number_ = 1, read_number_ = 0;
   bool plan_is_stale_ = false;         // plan_ belongs to another layout
   ViewTable planned_;                  // the views from which plan_ was made
   std::uint64_t edition_ = 0;          // the source's edition when its views last matched planned_
+  std::uint64_t moves_ = 0;            // and the number of its moves
   std::span<const TensorView> views_;  // the source's views, as of the last refresh()
   std::vector<TensorView> factors_, other_factors_;
   std::vector<const std::byte*> addresses_;

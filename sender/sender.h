@@ -74,10 +74,10 @@ class Sender {
   // device's default stream.
   absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost, std::string description = {});
 
-  // For a trainer whose tensors are sharded over several processes of this host: each is a rank, with a sender of its
-  // own (SenderOptions::rank, ranks), and gives the boxes that it holds. Blocks until all ranks have called it. Rank 0
+  // For a trainer whose tensors are sharded over several processes of this host: each is a rank, with its own sender
+  // (SenderOptions::rank, ranks), and gives the boxes that it holds. Blocks until all ranks have called it. Rank 0
   // then proves that the boxes cover each tensor exactly; boxes that several ranks hold are sent by one of them. Host
-  // memory, over a scheme whose slots several processes can write (shm).
+  // memory, over a scheme whose slots several processes can write (shm, memmap).
   //
   // Afterwards all ranks make the same calls of send(SendOptions), send_async(SendOptions) and wait_async(), with the
   // same steps, and get the same reports. Everything about workers is rank 0's: expect_workers() and wait_for_workers()

@@ -39,6 +39,14 @@ struct SlotStatus {
   std::vector<std::string> holders{};  // workers with a lease on it
 };
 
+// A process of a sharded trainer.
+struct RankStatus {
+  std::uint32_t rank = 0;
+  std::int64_t pid = 0;
+  std::string state{};      // "joined", "awaited", "lost"
+  std::uint64_t bytes = 0;  // of its shards that it sends, in the trainer's types; known once all ranks have registered
+};
+
 struct SenderStatus {
   std::string scheme{};
   std::int64_t pid = 0;
@@ -50,6 +58,7 @@ struct SenderStatus {
   std::shared_ptr<const std::vector<std::uint8_t>> encoded_layout{};
   std::vector<WorkerStatus> workers{};
   std::vector<SlotStatus> slots{};
+  std::vector<RankStatus> ranks{};  // of a sharded trainer; else empty
   // How to reach the slots in `offered`, in the form of a welcome; sent on a Unix socket once there are slots. The
   // message's descriptors are the scheme's, followed by the control page.
   std::optional<std::string> offer{};

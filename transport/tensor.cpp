@@ -97,6 +97,7 @@ void BorrowedTensors::move_factors(std::size_t i, const void* b, const void* a) 
   LowRankView& delta = deltas_[static_cast<std::size_t>(views_[i].delta - deltas_.data())];
   delta.b.data = static_cast<const std::byte*>(b);
   delta.a.data = static_cast<const std::byte*>(a);
+  ++moves_;
 }
 
 void BorrowedTensors::move(std::size_t i, const void* data, std::vector<std::int64_t> strides) {
@@ -145,10 +146,16 @@ Parameters::Parameters(int device, std::vector<std::pair<TensorSpec, void**>> te
                       .data = nullptr,
                       .device = device});
   }
+  addresses_.resize(pointers_.size());
 }
 
 absl::StatusOr<std::span<const TensorView>> Parameters::views() {
-  for (std::size_t i = 0; i < views_.size(); ++i) views_[i].data = static_cast<const std::byte*>(*pointers_[i]);
+  for (std::size_t i = 0; i < pointers_.size(); ++i) {
+    if (addresses_[i] == *pointers_[i]) continue;
+    addresses_[i] = *pointers_[i];
+    views_[i].data = static_cast<const std::byte*>(addresses_[i]);
+    ++moves_;
+  }
   return std::span<const TensorView>(views_);
 }
 

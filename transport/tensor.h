@@ -89,9 +89,12 @@ class TensorSource {
   // Returns the same tensors in the same order at every call. The span is valid until the next call.
   virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
   // A number that changes whenever a name, type, shape, stride or device may differ from the last views(). A send
-  // compares all of these only if the number changed; addresses may change at any time. 0 means unknown: every send
+  // compares all of these only if the number changed; addresses may change without it. 0 means unknown: every send
   // compares.
   virtual std::uint64_t edition() const { return 0; }
+  // A number that changes whenever an address may differ from the last views(). If neither this number nor edition()
+  // changed, a send does not even read the views. 0 means unknown: every send reads all addresses.
+  virtual std::uint64_t moves() const { return 0; }
   // For tensors on a device: the stream that writes them, as of the last views(). A send waits, on the device, for the
   // work queued on this stream before it, and work queued later waits until the send has read the tensors. A send is
   // refused while this stream is being captured into a graph or, if it is the default stream, while any blocking stream
@@ -136,7 +139,10 @@ class BorrowedTensors final : public TensorSource {
   BorrowedTensors(BorrowedTensors&&) = default;  // a copy's views would lie in the original
   BorrowedTensors& operator=(BorrowedTensors&&) = default;
   // Reports that tensor `i` now lies at `data`, with the same or the given strides; its shape and type stay.
-  void move(std::size_t i, const void* data) { views_[i].data = static_cast<const std::byte*>(data); }
+  void move(std::size_t i, const void* data) {
+    views_[i].data = static_cast<const std::byte*>(data);
+    ++moves_;
+  }
   void move(std::size_t i, const void* data, std::vector<std::int64_t> strides);
   // Reports that the factors of tensor i's product now lie at `b` and `a`; their shapes, types and strides stay.
   void move_factors(std::size_t i, const void* b, const void* a);
@@ -144,6 +150,7 @@ class BorrowedTensors final : public TensorSource {
 
   absl::StatusOr<std::span<const TensorView>> views() override;
   std::uint64_t edition() const override { return edition_; }
+  std::uint64_t moves() const override { return moves_; }
   Stream stream() const override { return stream_; }
 
  private:
@@ -151,7 +158,7 @@ class BorrowedTensors final : public TensorSource {
   std::vector<LowRankView> deltas_;  // of the tensors that have one, in their order
   std::vector<TensorView> views_;
   Stream stream_;
-  std::uint64_t edition_ = 1;
+  std::uint64_t edition_ = 1, moves_ = 1;
 };
 
 // For a program without LibTorch: tensors in host memory, each given as a spec and an address.
@@ -161,6 +168,8 @@ class HostTensors final : public TensorSource {
   HostTensors(HostTensors&&) = default;  // a copy's views would lie in the original
   HostTensors& operator=(HostTensors&&) = default;
   absl::StatusOr<std::span<const TensorView>> views() override;
+  std::uint64_t edition() const override { return 1; }
+  std::uint64_t moves() const override { return 1; }
 
  private:
   std::vector<TensorSpec> specs_;
@@ -183,6 +192,8 @@ class Parameters : public TensorSource {
   Parameters(Parameters&&) = default;  // a copy's views would lie in the original
   Parameters& operator=(Parameters&&) = default;
   absl::StatusOr<std::span<const TensorView>> views() final;
+  std::uint64_t edition() const final { return 1; }  // only addresses change
+  std::uint64_t moves() const final { return moves_; }
   // Returns FAILED_PRECONDITION if no `memory` was given.
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) final;
 
@@ -199,7 +210,9 @@ class Parameters : public TensorSource {
  private:
   std::vector<TensorSpec> specs_;
   std::vector<void**> pointers_;
+  std::vector<const void*> addresses_;  // as of the last views(): side by side, because every send compares them
   std::vector<TensorView> views_;
+  std::uint64_t moves_ = 1;
   std::shared_ptr<ParameterMemory> memory_;
 };
 

@@ -13,6 +13,7 @@ Scheme memmap_scheme(memmap::FileObserver observer) {
   return {.name = "memmap",
           .needs_descriptors = true,
           .keeps_files = true,
+          .many_writers = true,
           .options = {memmap::kDurable, memmap::kFresh},
           .make_sender = [observer = std::move(observer)](
                              const Endpoint& endpoint,

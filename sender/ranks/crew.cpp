@@ -1,5 +1,7 @@
 #include <bascule/sender/ranks/crew.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -95,6 +97,22 @@ absl::StatusOr<ProcessFd> Crew::admit(const RankHello& hello) {
   return std::move(ends.second);
 }
 
+std::vector<RankStatus> Crew::status() {
+  const std::lock_guard lock(mutex_);
+  std::vector<RankStatus> status;
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+    const Member& member = members_[rank];
+    const bool here = rank == 0 || member.line;
+    status.push_back({.rank = rank,
+                      .pid = rank == 0 ? ::getpid() : member.pid,
+                      .state = here              ? "joined"
+                               : member.pid != 0 ? "lost"
+                                                 : "awaited",
+                      .bytes = member.bytes});
+  }
+  return status;
+}
+
 absl::Status Crew::wait_joined(Deadline deadline) {
   while (true) {
     std::string missing;
@@ -113,6 +131,8 @@ absl::Status Crew::wait_joined(Deadline deadline) {
 }
 
 absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+  if (held_)
+    return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
   BASCULE_ASSIGN(HeldShards held, HeldShards::make(std::move(source)));
   held_.emplace(std::move(held));
   BASCULE_TRY(wait_joined(deadline));
@@ -120,7 +140,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
   const std::vector<TensorSpec> specs = held_->specs();
   const absl::StatusOr<ShardPlan> plan = [&]() -> absl::StatusOr<ShardPlan> {
     std::vector<Stated> stated;  // the boxes point into it
-    std::vector<std::vector<ShardBox>> boxes;
+    std::vector<std::vector<ShardBox>> boxes(members_.size());
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       if (rank > 0) {
         const RankMessage& came = *members_[rank].came;
@@ -133,7 +153,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
       if (!read.ok()) return annotate(read.status(), cat("rank ", rank));
       stated.push_back(*std::move(read));
     }
-    for (Stated& of_rank : stated) boxes.push_back(std::move(of_rank.boxes));
+    for (std::size_t rank = 0; rank < boxes.size(); ++rank) boxes[rank] = std::move(stated[rank].boxes);
     return plan_shards(specs, boxes);
   }();
   if (plan.ok()) owned_ = plan->ranks.front().boxes;
@@ -145,6 +165,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
   }
   const std::lock_guard lock(mutex_);
   met_ = plan.ok();
+  for (std::size_t rank = 0; met_ && rank < members_.size(); ++rank) members_[rank].bytes = plan->ranks[rank].bytes;
   return plan.status();
 }
 

@@ -14,7 +14,7 @@
 // A rank that is lost cannot come back: it may still write into a slot, and the others may be at another step. So every
 // later send fails with the reason, until all ranks are started again.
 //
-// Threads: admit() on the I/O thread, everything else on the public thread.
+// Threads: admit() and status() on the I/O thread, everything else on the public thread.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@
 #include <bascule/sender/ranks/messages.h>
 #include <bascule/sender/ranks/rank_line.h>
 #include <bascule/sender/ranks/shard_packing.h>
+#include <bascule/transport/sender_status.h>
 #include <bascule/transport/slot_memory.h>
 #include <bascule/transport/wire/messages.h>
 
@@ -55,6 +56,9 @@ class Crew {
   // Returns the other rank's end of a new socket. FAILED_PRECONDITION says why this rank cannot join, now or ever.
   absl::StatusOr<ProcessFd> admit(const RankHello& hello);
 
+  // For bascule-status. Any thread.
+  std::vector<RankStatus> status();
+
   // Waits until all ranks have stated their shards, and proves that they fit together. INVALID_ARGUMENT names the
   // tensor and the ranks; all ranks get the same text.
   absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
@@ -65,7 +69,7 @@ class Crew {
   // Gives all ranks a new slot, which can still be mapped writable, and waits until they have mapped it.
   absl::Status show(const Layout& layout, const SlotMemory& memory);
   void forget(const SlotMemory& memory);
-  // Lets all ranks write their boxes, and writes those of rank 0.
+  // Lets all ranks write their boxes, and writes rank 0's.
   absl::Status write(SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
   // Waits until all have written, and digests what several of them write. Returns the table's total, without `digest`
   // nothing. UNAVAILABLE names a rank that is gone.
@@ -78,6 +82,7 @@ class Crew {
   struct Member {
     std::optional<RankLine> line;  // of another rank that has joined
     std::int64_t pid = 0;
+    std::uint64_t bytes = 0;          // that it sends
     std::optional<RankMessage> came;  // the message that is awaited
     std::uint64_t call = 0;           // the number of its call that waits for a report; 0: none
   };
@@ -101,7 +106,7 @@ class Crew {
 
   const absl::Duration timeout_;
   const std::function<bool()> interrupted_;
-  std::mutex mutex_;             // guards joins
+  std::mutex mutex_;             // guards joins, and what status() reads
   std::vector<Member> members_;  // by rank; the first is this rank, without a line
   absl::Status lost_;            // why no version can be sent any more
   bool met_ = false;

@@ -12,8 +12,8 @@
 namespace bascule::inline v0 {
 
 // Connects to rank 0's control socket, in the endpoint's folder, and returns the line to it. Tries again while no
-// sender listens there. Returns FAILED_PRECONDITION with rank 0's reason if it refuses this rank, DEADLINE_EXCEEDED, CANCELLED
-// if `interrupted`, which may be empty, returns true, and the errors of open_private_folder().
+// sender listens there. Returns FAILED_PRECONDITION with rank 0's reason if it refuses this rank, DEADLINE_EXCEEDED,
+// CANCELLED if `interrupted`, which may be empty, returns true, and the errors of open_private_folder().
 absl::StatusOr<RankLine> join_rank_0(const Endpoint& endpoint, std::uint32_t rank, std::uint32_t ranks,
                                      Deadline deadline, const std::function<bool()>& interrupted);
 

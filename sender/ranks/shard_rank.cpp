@@ -7,6 +7,7 @@
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/ranks/crew.h>
 #include <bascule/sender/ranks/join.h>
+#include <bascule/transport/caught.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
@@ -91,7 +92,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
       }
       case Kind::kForget: slots_.erase(message->number); break;
       case Kind::kWrite: {
-        const absl::Status written = write(*message);
+        const absl::Status written = caught([&] { return write(*message); });  // it calls the user's code
         BASCULE_TRY(answer(Kind::kWritten, written));
         if (!message->digest && written.ok()) message->kind = Kind::kDigest;  // nothing is left to do
         break;

@@ -27,8 +27,8 @@ class ArithmeticOn : public testing::TestWithParam<NamedProcessor> {
     std::vector<std::byte> slot(adapters.tensors.slot_bytes + 64);
     const auto shift = (64 - reinterpret_cast<std::uintptr_t>(slot.data()) % 64) % 64;
     const auto aligned = std::span(slot).subspan(shift, adapters.tensors.slot_bytes);
-    const auto made = pack(adapters.tensors.segments, adapters.tensors.addresses, aligned, true, pool, nullptr,
-                           *GetParam().processor, adapters.arithmetic, {.totals = table});
+    const auto made = pack(adapters.tensors.segments, adapters.tensors.addresses, aligned, digest != nullptr, pool,
+                           nullptr, *GetParam().processor, adapters.arithmetic, {.totals = table});
     if (digest != nullptr) *digest = *made;
     return {aligned.begin(), aligned.end()};
   }
@@ -87,6 +87,21 @@ TEST_P(ArithmeticOn, LargeMergesAreThoseOfTheFormula) {
   ASSERT_NO_FATAL_FAILURE(expect_packed(adapters, 2));
 }
 
+// In a slot that does not fit in the caches, scaled runs are written and digested in one pass, in whole and half tiles.
+TEST_P(ArithmeticOn, LargeScaledRunsAreThoseOfTheFormula) {
+  std::mt19937_64 random(15);
+  Adapters adapters;
+  for (const DType from : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const DType to : {DType::kF32, DType::kBF16, DType::kF16}) {
+      adapters.scale(from, to, {180'224}, 0.37F, /*wild=*/true, random);
+      adapters.tensors.add_run(DType::kF32, DType::kBF16, 64, random);
+    }
+  }
+  ASSERT_GT(adapters.tensors.slot_bytes, kFitsInCachesBytes);
+  ASSERT_NO_FATAL_FAILURE(expect_packed(adapters, 2));
+  EXPECT_TRUE(packed(adapters, 2) == naive_pack(adapters)) << "without a digest";
+}
+
 // BF16 that are denormal, or become so, and NaNs, in every lane.
 TEST_P(ArithmeticOn, RareNumbersAreThoseOfTheFormula) {
   std::mt19937_64 random(14);
@@ -107,6 +122,7 @@ TEST_P(ArithmeticOn, TheThreadsRoundingModeDoesNotMatter) {
   Adapters adapters;
   adapters.scale(DType::kF32, DType::kBF16, {60, 70}, 1e-3F, /*wild=*/true, random);
   adapters.scale(DType::kF32, DType::kF32, {60, 70}, 1e-30F, /*wild=*/true, random);
+  adapters.scale(DType::kF32, DType::kF32, {1'100'000}, 1e-30F, /*wild=*/true, random);  // more than fits in the caches
   adapters.merge({DType::kF32, DType::kF32, DType::kF32, DType::kF32}, 33, 65, 5, 1e-38F, false, random);
   const std::vector<std::byte> expected = naive_pack(adapters);
   std::fenv_t before{};

@@ -81,6 +81,7 @@ TEST_P(LoadOnceOn, UnpackDigestsWhatItWrites) {
   const Processor processor = {.run_cast = real->run_cast,
                                .page_sums = sums_then_change,
                                .tile_writer = real->tile_writer,
+                               .scaled_writer = real->scaled_writer,
                                .make_panel = real->make_panel,
                                .multiply_add = real->multiply_add,
                                .flush = real->flush};
@@ -106,6 +107,7 @@ TEST_P(LoadOnceOn, PackDigestsWhatItRead) {
   const Processor processor = {.run_cast = real->run_cast,
                                .page_sums = change_then_sums,
                                .tile_writer = real->tile_writer,
+                               .scaled_writer = real->scaled_writer,
                                .make_panel = real->make_panel,
                                .multiply_add = real->multiply_add,
                                .flush = real->flush};

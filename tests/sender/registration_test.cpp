@@ -341,6 +341,24 @@ TEST_F(BorrowedRegistration, WhatWasRefusedIsNotTakenAtTheNextSend) {
   packing();
 }
 
+TEST_F(RegistrationTest, FollowsAProgramsPointers) {
+  void* pointer = a_.data();
+  auto made = Registration::make(
+      std::make_unique<HostParameters>(
+          std::vector<std::pair<TensorSpec, void**>>{{{"a", DType::kF32, {2, 3}}, &pointer}}, nullptr),
+      std::nullopt);
+  ASSERT_THAT(made, IsOk());
+  const std::uint64_t plan = made->packing()->plan_number;
+  pointer = b_.data();
+  for (int send = 0; send < 2; ++send)
+    EXPECT_THAT(made->packing()->addresses, ElementsAre(reinterpret_cast<const std::byte*>(b_.data())));
+  pointer = nullptr;
+  for (int send = 0; send < 2; ++send) EXPECT_THAT(made->packing(), refused("tensor a F32 [2, 3] has no data"));
+  pointer = c_.data();
+  EXPECT_THAT(made->packing()->addresses, ElementsAre(reinterpret_cast<const std::byte*>(c_.data())));
+  EXPECT_EQ(made->packing()->plan_number, plan);
+}
+
 // ---- only specs ----
 
 TEST_F(RegistrationTest, OfSpecsHasALayoutAndTakesOtherWeights) {

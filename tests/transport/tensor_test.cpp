@@ -51,14 +51,37 @@ TEST(HostTensors, KeepsItsViewsWhenItIsMoved) {
   static_assert(!std::is_copy_constructible_v<HostTensors>);
 }
 
+TEST(HostTensors, TellWhatChanges) {
+  float here = 0, there = 0;
+  HostTensors tensors({{{.name = "w", .dtype = DType::kF32, .shape = {1}}, &here}});
+  void* pointer = &here;
+  HostParameters parameters({{{.name = "w", .dtype = DType::kF32, .shape = {1}}, &pointer}}, nullptr);
+  const auto numbers = [](const TensorSource& source) { return std::pair(source.edition(), source.moves()); };
+  ASSERT_TRUE(tensors.views().ok() && parameters.views().ok());
+  const auto before = numbers(tensors), of_parameters = numbers(parameters);
+  EXPECT_TRUE(before.first != 0 && before.second != 0 && of_parameters.first != 0 && of_parameters.second != 0)
+      << "0 means unknown";
+  ASSERT_TRUE(parameters.views().ok());
+  EXPECT_EQ(numbers(parameters), of_parameters);
+  pointer = &there;
+  EXPECT_EQ(tensors.views()->front().data, reinterpret_cast<const std::byte*>(&here));
+  EXPECT_EQ(parameters.views()->front().data, reinterpret_cast<const std::byte*>(&there));
+  EXPECT_EQ(numbers(tensors), before);
+  EXPECT_EQ(parameters.edition(), of_parameters.first);
+  EXPECT_GT(parameters.moves(), of_parameters.second);
+}
+
 TEST(BorrowedTensors, TellsOfOtherStridesAndNotOfOtherAddresses) {
   const std::array<float, 12> here{}, there{};
   BorrowedTensors first({{.spec = {.name = "w", .dtype = DType::kF32, .shape = {2, 3}}, .data = here.data()}});
   BorrowedTensors tensors = std::move(first);
   const std::uint64_t edition = tensors.edition();
   EXPECT_NE(edition, 0u);
+  const std::uint64_t moves = tensors.moves();
+  EXPECT_NE(moves, 0u);
   tensors.move(0, there.data());
   EXPECT_EQ(tensors.edition(), edition);
+  EXPECT_GT(tensors.moves(), moves);
   tensors.move(0, there.data(), {3, 1});
   EXPECT_GT(tensors.edition(), edition);
   const std::uint64_t with_strides = tensors.edition();

@@ -192,6 +192,12 @@ void fields(auto& archive, Is<SlotStatus> auto& slot) {
   archive("digest", slot.digest);
   archive("holders", slot.holders);
 }
+void fields(auto& archive, Is<RankStatus> auto& rank) {
+  archive("rank", rank.rank);
+  archive("pid", rank.pid);
+  archive("state", rank.state);
+  archive("bytes", rank.bytes);
+}
 void fields(auto& archive, Is<SenderStatus> auto& status) {
   archive("scheme", status.scheme);
   archive("pid", status.pid);
@@ -201,6 +207,7 @@ void fields(auto& archive, Is<SenderStatus> auto& status) {
   archive("layout", status.layout);
   archive("workers", status.workers);
   archive("slots", status.slots);
+  archive("ranks", status.ranks);
   archive.bytes("offer", status.offer);
   archive("offered", status.offered);
 }

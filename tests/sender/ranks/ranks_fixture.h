@@ -1,4 +1,4 @@
-// A sharded trainer in one process: each rank is a thread with a sender of its own.
+// A sharded trainer in one process: each rank is a thread with its own sender.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ struct HeldBoxes {
 class RanksFixture : public testing::Test {
  protected:
   std::string endpoint(const std::string& options = "") const {
-    return cat("shm://", folder_.path().string(), options);
+    return cat(scheme_, "://", folder_.path().string(), options);
   }
 
   // One rank per entry, which holds nothing yet.
@@ -141,6 +141,7 @@ class RanksFixture : public testing::Test {
     return testing::AssertionSuccess();
   }
 
+  std::string scheme_ = "shm";
   const TempFolder folder_;
   std::vector<HeldBoxes> boxes_;  // by rank; outlives the senders
   std::vector<std::optional<Sender>> senders_;

@@ -1,33 +1,44 @@
 // Several ranks send one version without a gather, and engines see ordinary slots.
 #include "sender/ranks/ranks_fixture.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
-#include <bascule/transport/host_port.h>
+#include <bascule/receiver/status_query.h>
+#include <bascule/transport/endpoint.h>
 
 namespace bascule::test {
 namespace {
 
 using absl::StatusCode;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 
-// w is cut by rows over two ranks, u by columns, and both hold b.
-class TwoRanks : public RanksFixture {
+// w is cut by rows over two ranks, u by columns; both hold b, and one holds c.
+class TwoRanks : public RanksFixture, public testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
-    make_ranks(2, {{"w", DType::kF32, {900, 70}}, {"u", DType::kF32, {400, 80}}, {"b", DType::kF32, {33}}});
+    scheme_ = GetParam();
+    make_ranks(2, {{"w", DType::kF32, {900, 70}},
+                   {"u", DType::kF32, {400, 80}},
+                   {"b", DType::kF32, {33}},
+                   {"c", DType::kF32, {20}}});
     boxes_[0].add(0, {0, 0}, {455, 70});
     boxes_[1].add(0, {455, 0}, {445, 70});
     boxes_[0].add(1, {0, 0}, {400, 30});
     boxes_[1].add(1, {0, 30}, {400, 50});
     for (HeldBoxes& held : boxes_) held.add(2, {0}, {33});
+    boxes_[1].add(3, {0}, {20});
     fill(1);
   }
 };
 
-TEST_F(TwoRanks, SendOneVersionAndGetTheSameReport) {
+INSTANTIATE_TEST_SUITE_P(Over, TwoRanks, testing::Values("shm", "memmap"));
+
+TEST_P(TwoRanks, SendOneVersionAndGetTheSameReport) {
   start_well("?digest=always");
   std::vector<absl::StatusOr<SendReport>> reports = send(7);
   for (const auto& report : reports) ASSERT_THAT(report, IsOk());
@@ -43,18 +54,18 @@ TEST_F(TwoRanks, SendOneVersionAndGetTheSameReport) {
   }
 }
 
-TEST_F(TwoRanks, MakeTheDigestOfAWholeModel) {
+TEST_P(TwoRanks, MakeTheDigestOfAWholeModel) {
   start_well();
   const auto sharded = send(1);
   ASSERT_THAT(sharded[0], IsOk());
   senders_.clear();
   HeldBoxes whole;
   for (const ShardedTensor& tensor : boxes_[0].tensors) whole.tensors.push_back({.spec = tensor.spec});
-  for (std::size_t t = 0; t < 3; ++t)
+  for (std::size_t t = 0; t < 4; ++t)
     whole.add(t, Shape(whole.tensors[t].spec.shape.size(), 0), whole.tensors[t].spec.shape);
   whole.fill([](std::size_t t, std::uint64_t i) { return value(1, t, i); });
   std::vector<std::pair<TensorSpec, const void*>> tensors;
-  for (std::size_t t = 0; t < 3; ++t) tensors.emplace_back(whole.tensors[t].spec, whole.memory[t].data());
+  for (std::size_t t = 0; t < 4; ++t) tensors.emplace_back(whole.tensors[t].spec, whole.memory[t].data());
   absl::StatusOr<Sender> one = listen(0, 1);
   ASSERT_THAT(one, IsOk());
   ASSERT_THAT(one->register_model(host_tensors(std::move(tensors))), IsOk());
@@ -63,7 +74,7 @@ TEST_F(TwoRanks, MakeTheDigestOfAWholeModel) {
   EXPECT_EQ(report->digest, sharded[0]->digest);
 }
 
-TEST_F(TwoRanks, WaitForAnEngineOnRank0AndReportItOnAll) {
+TEST_P(TwoRanks, WaitForAnEngineOnRank0AndReportItOnAll) {
   start_well();
   absl::StatusOr<Receiver> engine = Receiver::connect({.endpoint = endpoint(), .worker = "engine-0"});
   ASSERT_THAT(engine, IsOk());
@@ -90,7 +101,7 @@ TEST_F(TwoRanks, WaitForAnEngineOnRank0AndReportItOnAll) {
   serving.join();
 }
 
-TEST_F(TwoRanks, SendInTheBackground) {
+TEST_P(TwoRanks, SendInTheBackground) {
   start_well();
   const auto begun = on_all_ranks([&](std::size_t rank) { return senders_[rank]->send_async({.step = 3}); });
   for (const auto& status : begun) ASSERT_THAT(*status, IsOk());
@@ -102,7 +113,48 @@ TEST_F(TwoRanks, SendInTheBackground) {
   EXPECT_THAT(senders_[1]->wait_async(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("No async send")));
 }
 
-TEST_F(TwoRanks, CastOnTheWay) {
+TEST_P(TwoRanks, SendWithoutADigest) {
+  start_well("?digest=off");
+  const auto reports = send(1);
+  for (const auto& report : reports) ASSERT_THAT(report, IsOk());
+  EXPECT_FALSE(reports[1]->digest);
+  EXPECT_TRUE(serves(1));
+}
+
+TEST_P(TwoRanks, PlaceFusedTensorsSideBySide) {
+  start_well("?flip_timeout=100ms");  // the engine does not flip
+  absl::StatusOr<Receiver> engine =
+      Receiver::connect({.endpoint = endpoint(), .worker = "fuses", .fused = {{.name = "cb", .parts = {"c", "b"}}}});
+  if (engine.ok()) engine->join();
+  for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(serves(1));
+}
+
+TEST_P(TwoRanks, CodeOfTheUserThatThrowsFailsTheVersionOnAll) {
+  struct Throwing final : ShardSource {
+    explicit Throwing(std::vector<ShardedTensor> all) : tensors_(std::move(all)) {}
+    absl::StatusOr<std::span<const ShardedTensor>> tensors() override {
+      if (++calls_ == 2) throw std::runtime_error("the optimizer holds them");
+      return tensors_;
+    }
+    std::vector<ShardedTensor> tensors_;
+    int calls_ = 0;
+  };
+  senders_.resize(2);
+  on_all_ranks([&](std::size_t rank) {
+    senders_[rank].emplace(*listen(rank, 2));
+    EXPECT_THAT(senders_[rank]->register_shards(
+                    rank == 0 ? source(boxes_[0]) : std::make_unique<Throwing>(boxes_[1].tensors), "", patience()),
+                IsOk());
+    return 0;
+  });
+  for (const auto& report : send(1))
+    EXPECT_THAT(report.status().ToString(), AllOf(HasSubstr("rank 1"), HasSubstr("the optimizer holds them")));
+  for (const auto& report : send(2)) EXPECT_THAT(report, IsOk());
+  EXPECT_TRUE(serves(1));
+}
+
+TEST_P(TwoRanks, CastOnTheWay) {
   start_well("?wire_dtype=bf16");
   ASSERT_THAT(send(1)[1], IsOk());
   absl::StatusOr<Receiver> engine = Receiver::connect({.endpoint = endpoint(), .worker = "engine"});
@@ -118,7 +170,7 @@ TEST_F(TwoRanks, CastOnTheWay) {
   }
 }
 
-TEST_F(TwoRanks, AtOtherStepsSendNothingAndSayWhich) {
+TEST_P(TwoRanks, AtOtherStepsSendNothingAndSayWhich) {
   start_well();
   const auto reports =
       on_all_ranks([&](std::size_t rank) { return senders_[rank]->send({.step = rank == 0 ? 5U : 6U}); });
@@ -130,7 +182,7 @@ TEST_F(TwoRanks, AtOtherStepsSendNothingAndSayWhich) {
   EXPECT_TRUE(serves(1));
 }
 
-TEST_F(TwoRanks, ALateRankIsNamedAndTheNextStepIsSent) {
+TEST_P(TwoRanks, ALateRankIsNamedAndTheNextStepIsSent) {
   start_well("?timeout=300ms");
   EXPECT_THAT(
       senders_[0]->send({.step = 1}),
@@ -144,7 +196,7 @@ TEST_F(TwoRanks, ALateRankIsNamedAndTheNextStepIsSent) {
   EXPECT_TRUE(serves(1));
 }
 
-TEST_F(TwoRanks, ARankThatIsGoneIsNamedAndCannotComeBackAlone) {
+TEST_P(TwoRanks, ARankThatIsGoneIsNamedAndCannotComeBackAlone) {
   start_well();
   for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
   senders_[1].reset();
@@ -163,25 +215,42 @@ TEST_F(TwoRanks, ARankThatIsGoneIsNamedAndCannotComeBackAlone) {
   EXPECT_TRUE(serves(2));
 }
 
-TEST_F(TwoRanks, WithoutRank0TheOthersSaySo) {
+TEST_P(TwoRanks, AreShownByTheStatus) {
+  start_well();
+  const auto ranks = [&] {
+    const absl::StatusOr<Answer> answer = query_status(*Endpoint::parse(endpoint()), std::nullopt);
+    EXPECT_THAT(answer, IsOk());
+    return answer.ok() ? answer->status.ranks : std::vector<RankStatus>();
+  };
+  std::vector<RankStatus> shown = ranks();
+  ASSERT_EQ(shown.size(), 2U);
+  EXPECT_EQ(shown[1].pid, ::getpid());
+  EXPECT_EQ(shown[1].state, "joined");
+  EXPECT_EQ(shown[0].bytes + shown[1].bytes, 4U * (900 * 70 + 400 * 80 + 33 + 20));
+  senders_[1].reset();
+  EXPECT_FALSE(senders_[0]->send({.step = 1}).ok());
+  EXPECT_EQ(ranks()[1].state, "lost");
+}
+
+TEST_P(TwoRanks, WithoutRank0TheOthersSaySo) {
   start_well();
   senders_[0].reset();
   EXPECT_THAT(senders_[1]->send({.step = 1}), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 0 is lost")));
   EXPECT_THAT(senders_[1]->send({.step = 2}), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 0 is lost")));
 }
 
-TEST_F(TwoRanks, AHoleIsNamedOnAllRanks) {
+TEST_P(TwoRanks, AHoleIsNamedOnAllRanks) {
   boxes_[1].tensors[0].shards[0].offset[0] = 454;
   EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("w "), HasSubstr("454")))));
 }
 
-TEST_F(TwoRanks, OtherTensorsAreNamedOnAllRanks) {
+TEST_P(TwoRanks, OtherTensorsAreNamedOnAllRanks) {
   boxes_[1].tensors[1].spec.name = "v";
   EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument,
                                      AllOf(HasSubstr("is u F32 [400, 80] on rank 0"), HasSubstr("v F32")))));
 }
 
-TEST_F(TwoRanks, BoxesThatMoveInTheTensorAreRefused) {
+TEST_P(TwoRanks, BoxesThatMoveInTheTensorAreRefused) {
   struct Moving final : ShardSource {
     explicit Moving(std::vector<ShardedTensor>& all) : tensors_(all) {}
     absl::StatusOr<std::span<const ShardedTensor>> tensors() override { return tensors_; }
@@ -211,11 +280,11 @@ TEST_F(TwoRanks, BoxesThatMoveInTheTensorAreRefused) {
   EXPECT_TRUE(serves(1));
 }
 
-TEST_F(TwoRanks, WhoIsNotARankIsRefused) {
+TEST_P(TwoRanks, WhoIsNotARankIsRefused) {
   EXPECT_THAT(listen(2, 2), StatusIs(StatusCode::kInvalidArgument, HasSubstr("found rank 2 of 2")));
   EXPECT_THAT(listen(0, 2, "?slots=1"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("slots=1")));
   EXPECT_THAT(Sender::listen({.endpoint = "nccl://127.0.0.1:29500", .rank = 1, .ranks = 2}),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("memory that they share")));
+              StatusIs(StatusCode::kUnimplemented, AnyOf(HasSubstr("memory that they share"), HasSubstr("no CUDA"))));
   start_well();
   absl::StatusOr<Sender> twin = listen(1, 2), third = listen(2, 3);
   ASSERT_THAT(twin, IsOk());
@@ -229,7 +298,7 @@ TEST_F(TwoRanks, WhoIsNotARankIsRefused) {
   EXPECT_THAT(senders_[1]->loan().status(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("rank 1")));
 }
 
-TEST_F(TwoRanks, ARankOfASenderWithoutRanksIsRefused) {
+TEST_P(TwoRanks, ARankOfASenderWithoutRanksIsRefused) {
   absl::StatusOr<Sender> alone = listen(0, 1), other = listen(1, 2);
   ASSERT_THAT(alone, IsOk());
   ASSERT_THAT(other, IsOk());
@@ -237,11 +306,28 @@ TEST_F(TwoRanks, ARankOfASenderWithoutRanksIsRefused) {
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("joins a sender without ranks")));
 }
 
-TEST_F(TwoRanks, WhoDoesNotComeIsNamed) {
+TEST_P(TwoRanks, WhoDoesNotComeIsNamed) {
   absl::StatusOr<Sender> first = listen(0, 2);
   ASSERT_THAT(first, IsOk());
   EXPECT_THAT(first->register_shards(source(boxes_[0]), "", absl::Milliseconds(50)),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("have not joined: 1")));
+}
+
+class ManyRanks : public RanksFixture {};
+TEST_F(ManyRanks, SendManyTensors) {
+  constexpr std::size_t kRanks = 16, kTensors = 400;
+  std::vector<TensorSpec> specs;
+  for (std::size_t t = 0; t < kTensors; ++t) specs.push_back({cat("t", t), DType::kF32, {33, 5}});
+  make_ranks(kRanks, specs);
+  for (std::size_t t = 0; t < kTensors; ++t)
+    for (std::int64_t rank = 0; rank < std::int64_t{kRanks}; ++rank) {  // some shards are empty
+      const std::int64_t begin = std::min<std::int64_t>(33, 3 * rank), end = std::min<std::int64_t>(33, begin + 3);
+      boxes_[static_cast<std::size_t>(rank)].add(t, {begin, 0}, {end - begin, 5});
+    }
+  fill(1);
+  start_well("?digest=always");
+  for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(serves(1));
 }
 
 // Cuts a dimension into `parts`, some of them empty.

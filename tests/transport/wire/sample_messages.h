@@ -76,6 +76,7 @@ inline SenderStatus sample_status() {
                    .digest = Digest{.low = 1, .high = 2},
                    .holders = {"engine-0", "engine-1"}},
                   {.index = 1, .state = "writing", .version = 0, .digest = std::nullopt, .holders = {}}};
+  status.ranks = {{.rank = 1, .pid = 4713, .state = "joined", .bytes = 100}};
   status.offer = std::string("\0\xFF", 2);
   status.offered = {0, 1};
   return status;
@@ -107,7 +108,9 @@ inline std::vector<Message> sample_messages() {
           sample_status(),
           Deliver{.version = 5, .bytes = std::string("\0\xFF words", 8)},
           Transport{.bytes = std::string("\xFE\0 words", 8)},
-          Loading{.version = 5}};
+          Loading{.version = 5},
+          RankHello{.rank = 1, .ranks = 2, .pid = 4711},
+          RankWelcome{.epoch = 8}};
 }
 
 }  // namespace bascule
