@@ -84,9 +84,9 @@ absl::StatusOr<ProcessFd> Crew::admit(const RankHello& hello) {
     return failed_precondition("rank ", hello.rank, " (pid ", hello.pid, ") says that there are ", hello.ranks,
                                " ranks, and rank 0 says ", ranks(), "; give all ranks the same number");
   if (!lost_.ok() || (met_ && !members_[hello.rank].line))
-    return failed_precondition("rank ", hello.rank, " (pid ", hello.pid,
-                               ") comes alone: ", lost_.ok() ? "it was lost" : message_of(lost_),
-                               "; one rank cannot come back, so start all ranks of the trainer again");
+    return failed_precondition("rank ", hello.rank, " (pid ", hello.pid, met_ ? ") comes alone: " : ") is too late: ",
+                               lost_.ok() ? "it was lost" : message_of(lost_),
+                               "; one rank cannot join later, so start all ranks of the trainer again");
   Member& member = members_[hello.rank];
   if (member.line)
     return failed_precondition("rank ", hello.rank, " has joined already, as pid ", member.pid,
@@ -133,8 +133,9 @@ absl::Status Crew::wait_joined(Deadline deadline) {
 absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
   if (held_)
     return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
-  BASCULE_ASSIGN(HeldShards held, HeldShards::make(std::move(source)));
-  held_.emplace(std::move(held));
+  absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source));
+  if (!held.ok()) return end(annotate(held.status(), "rank 0"));
+  held_.emplace(*std::move(held));
   BASCULE_TRY(wait_joined(deadline));
   BASCULE_TRY(hear_all(Kind::kShards, deadline, "stated its shards", Late::kReported));
   const std::vector<TensorSpec> specs = held_->specs();
@@ -144,6 +145,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       if (rank > 0) {
         const RankMessage& came = *members_[rank].came;
+        if (came.status.code != 0) return annotate(received(came.status), cat("rank ", rank));
         BASCULE_TRY(same_tensors(specs, came.specs, rank));
         if (came.description != description)
           return invalid_argument("rank ", rank, " gives another description than rank 0");
@@ -158,6 +160,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
   }();
   if (plan.ok()) owned_ = plan->ranks.front().boxes;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    if (members_[rank].came->status.code != 0) continue;  // its call has ended
     RankMessage message(Kind::kPlan);
     message.status = sent(plan.status());
     if (plan.ok()) message.numbers.assign(plan->ranks[rank].boxes.begin(), plan->ranks[rank].boxes.end());
@@ -172,11 +175,14 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
 // ---- messages ----
 
 absl::Status Crew::lose(std::size_t rank, const absl::Status& why) {
-  absl::Status lost(why.code(), cat(name_of_rank(rank), " is lost: ", message_of(why)));
+  return end(absl::Status(why.code(), cat(name_of_rank(rank), " is lost: ", message_of(why))));
+}
+
+absl::Status Crew::end(absl::Status why) {
   const std::lock_guard lock(mutex_);
-  lost_ = lost;
+  lost_ = std::move(why);
   RankMessage message(Kind::kReport);
-  message.report = sent(absl::StatusOr<SendReport>(lost));
+  message.report = sent(absl::StatusOr<SendReport>(lost_));
   const std::string bytes = to_bytes(message);
   for (Member& member : members_) {
     if (!member.line) continue;
@@ -184,7 +190,7 @@ absl::Status Crew::lose(std::size_t rank, const absl::Status& why) {
     member.line->write(bytes, Deadline(absl::ZeroDuration())).IgnoreError();
     member.line.reset();
   }
-  return lost;
+  return lost_;
 }
 
 absl::Status Crew::say(std::size_t rank, const RankMessage& message, std::span<const int> descriptors) {

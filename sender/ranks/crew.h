@@ -99,6 +99,7 @@ class Crew {
   enum class Late { kLost, kReported };
   absl::Status hear_all(RankMessage::Kind kind, Deadline deadline, std::string_view what, Late late);
   absl::Status lose(std::size_t rank, const absl::Status& why);
+  absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
   absl::StatusOr<std::vector<std::vector<std::uint32_t>>> plan();
   absl::Status plan_packing(const Layout& layout);

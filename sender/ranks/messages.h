@@ -53,10 +53,11 @@ absl::StatusOr<SendReport> received(SentReport report);
 
 struct RankMessage {
   enum class Kind {
-    kShards,    // `specs`, `description` and `numbers`: this rank's boxes, each as its tensor's index, offset and shape
-    kMapped,    // the slot is mapped, and its shares are written; or `status` says why not
-    kReady,     // this rank's call `number` has begun: `call` and `step`
-    kWritten,   // this rank's part of the slot is written; or `status` says why not
+    kShards,   // `specs`, `description` and `numbers`: this rank's boxes, each as its tensor's index, offset and shape.
+               // Or `status`: why they cannot be sent
+    kMapped,   // the slot is mapped, and its shares are written; or `status` says why not
+    kReady,    // this rank's call `number` has begun: `call` and `step`
+    kWritten,  // this rank's part of the slot is written; or `status` says why not
     kDigested,  // this rank has digested its share of the tiles that several ranks write
     kPlan,      // `numbers`: which of its boxes this rank owns. Or `status`: the ranks' shards do not fit together
     kSlot,    // a slot with index `number`, `bytes` bytes after `data_offset`, and its `layout`. Descriptors: the slot,

@@ -55,11 +55,19 @@ absl::Status ShardRank::register_shards(std::unique_ptr<ShardSource> source, std
     return failed_precondition("register_shards: a model is registered already; each model needs its own ",
                                "sender and endpoint");
   const Deadline deadline(timeout);
-  BASCULE_ASSIGN(HeldShards held, HeldShards::make(std::move(source)));
+  absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source));
   if (!line_) {
-    BASCULE_ASSIGN(line_, join_rank_0(endpoint_, options_.rank, options_.ranks, deadline, options_.interrupted));
+    // If the shards cannot be sent, rank 0 is told, unless it is not there yet.
+    const Deadline until = held.ok() ? deadline : Deadline(std::min(timeout, endpoint_.suspect_after));
+    absl::StatusOr<RankLine> line = join_rank_0(endpoint_, options_.rank, options_.ranks, until, options_.interrupted);
+    BASCULE_TRY(held.ok() ? line.status() : absl::OkStatus());
+    if (line.ok()) line_.emplace(*std::move(line));
   }
-  held_.emplace(std::move(held));
+  if (!held.ok()) {
+    if (line_) static_cast<void>(answer(Kind::kShards, held.status()));
+    return held.status();
+  }
+  held_.emplace(*std::move(held));
   RankMessage message(Kind::kShards);
   message.specs = held_->specs();
   message.description = std::move(description);

@@ -244,6 +244,14 @@ TEST_P(TwoRanks, AHoleIsNamedOnAllRanks) {
   EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("w "), HasSubstr("454")))));
 }
 
+TEST_P(TwoRanks, ShardsThatCannotBeSentAreNamedOnAllRanks) {
+  for (std::size_t wrong = 0; wrong < 2; ++wrong) {
+    const void* const before = std::exchange(boxes_[wrong].tensors[0].shards[0].data, nullptr);
+    for (const absl::Status& status : start()) EXPECT_THAT(status.ToString(), HasSubstr("w F32 [900, 70] has no data"));
+    boxes_[wrong].tensors[0].shards[0].data = before;
+  }
+}
+
 TEST_P(TwoRanks, OtherTensorsAreNamedOnAllRanks) {
   boxes_[1].tensors[1].spec.name = "v";
   EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument,
