@@ -103,7 +103,7 @@ TEST_P(AtAnyMoment, WithoutRank0TheOthersEndAndEnginesKeepTheirVersion) {
 
 // It may write into the slot when it goes on: that slot is never published.
 TEST_P(AtAnyMoment, ARankThatStandsStillIsGivenUpAndEndsWhenItGoesOn) {
-  const std::string options = cat("?timeout=", kSlowdown, "s");
+  const std::string options = cat("?timeout=", 3 * kSlowdown, "s");
   const pid_t pid = fork_rank(1, GetParam(), SIGSTOP, options);
   start_rank(0, options);
   EXPECT_THAT(send_on(0, 1), IsOk());
