@@ -130,6 +130,7 @@ def layers_of(model: Any, name: str) -> Iterator[Layer]:
                 raise BasculeError(f"module {path}: its adapter is PEFT's {type(module).__name__}; only adapters of linear "
                                    f"modules, Conv1D and embeddings can be sent, not of {min(odd).strip('_')}",
                                    "INVALID_ARGUMENT")
+            _check_not_in_copy(f"module {path}", path)
             a, b = (_place(getattr(module, kind), name) for kind in kinds)
             for kind, place in zip(kinds, (a, b)):
                 _check_whole(f"{path}.{kind}", place.tensor)
@@ -154,6 +155,7 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
     saved = tuple(config.get("modules_to_save") or ())
     scales, ranks = {}, {}
     for module, (a, b) in adapted.items():
+        _check_not_in_copy(f"{what}: module {module}", module)
         rank = _rank(f"{what}: {module}", tensors[a], tensors[b])
         wanted = pattern_value(config.get("rank_pattern"), module, config.get("r", 8))
         if rank != wanted:
@@ -161,9 +163,11 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
                                "INVALID_ARGUMENT")
         scales[b], ranks[module] = scale_of(config, module, rank), rank
         kept.pop(f"{PREFIX}{module}.base_layer.weight", None)  # PEFT adds it for embeddings; engines have it
-    for name in kept.keys() - {each for pair in adapted.values() for each in pair}:
-        path = name.removeprefix(PREFIX).rpartition(".")[0]
-        if not any(f".{each}." in f".{path}." for each in saved):
+    whole = sorted(kept.keys() - {each for pair in adapted.values() for each in pair})
+    copies = [name for name in whole if _is_saved(name.removeprefix(PREFIX).rpartition(".")[0], saved)]
+    for name in whole:
+        if name not in copies and not (config.get("ensure_weight_tying") and
+                                       any(_equal(tensors[name], tensors[each]) for each in copies)):
             raise BasculeError(f"{what}: tensor {name} is neither lora_A, lora_B nor in modules_to_save; engines would not "
                                "load it", "INVALID_ARGUMENT")
     return Sent({name: Place(kept, name) for name in sorted(kept)}, scales, description=describe_adapter(config, ranks))
@@ -332,6 +336,24 @@ def _elements(place: Place, product: Product | None) -> Any:
     factors = (product.b, product.a) if product else ()
     return product and product.scale, [(each.tensor.data_ptr(), each.tensor.shape, each.tensor.stride())
                                        for each in (place, *factors)]
+
+
+def _is_saved(path: str, saved: tuple[str, ...]) -> bool:
+    """Whether modules_to_save has a module, or one around it. PEFT's rule: an entry is the end of its name, without a dot."""
+    parts = path.split(".")
+    return any(".".join(parts[:count]).endswith(saved) for count in range(1, len(parts) + 1))
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return one.dtype == two.dtype and one.shape == two.shape and bool(one.equal(two))
+
+
+def _check_not_in_copy(what: str, path: str) -> None:
+    """Raises BasculeError for an adapted module that lies in a module of which PEFT keeps copies."""
+    if copied := {"original_module", "modules_to_save"}.intersection(path.split(".")):
+        raise BasculeError(f"{what}: it is adapted in a module that modules_to_save replaces as a whole, so its name has "
+                           f"{min(copied)}, which no engine has; adapt modules outside of modules_to_save, or give each "
+                           "adapter its own model", "INVALID_ARGUMENT")
 
 
 def _pairs(tensors: Mapping[str, Any], what: str) -> dict[str, tuple[str, str]]:

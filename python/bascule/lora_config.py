@@ -88,6 +88,9 @@ _CHANGES_THE_BASE = re.compile("(pissa|corda).*|olora|loftq|lora_ga", re.IGNOREC
 _HARMLESS_INITS = ("true", "false", "gaussian", "eva", "orthogonal", "mica")
 
 
+_KEY = r"(.*\.)?({})$"  # PEFT's expression for a key of rank_pattern and alpha_pattern
+
+
 def _is_rank(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -98,7 +101,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_pattern(pattern: Any, is_value: Callable[[Any], bool]) -> bool:
     try:
-        return pattern is None or (isinstance(pattern, dict) and all(map(re.compile, pattern)) and
+        return pattern is None or (isinstance(pattern, dict) and all(re.compile(_KEY.format(key)) for key in pattern) and
                                    all(map(is_value, pattern.values())))
     except (re.error, TypeError, RecursionError):
         return False
@@ -175,7 +178,7 @@ def describe_adapter(config: Mapping[str, Any], ranks: Mapping[str, int], base_c
 def pattern_value(pattern: Mapping[str, Any] | None, module: str, default: Any) -> Any:
     """PEFT's rule for rank_pattern and alpha_pattern: the first key that matches the end of the module's name."""
     for key, value in (pattern or {}).items():
-        if re.match(rf"(.*\.)?({key})$", module):
+        if re.match(_KEY.format(key), module):
             return value
     return default
 

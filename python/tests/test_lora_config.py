@@ -92,7 +92,7 @@ def test_another_kind_of_adapter_is_refused():
 def test_what_a_config_has_that_no_key_should_have_is_refused_by_name():
     """Files come from elsewhere."""
     for given in ({"r": "8"}, {"r": 0}, {"lora_alpha": None}, {"rank_pattern": [1]}, {"alpha_pattern": {"(": 2}},
-                  {"rank_pattern": {"q": "x"}}, {"use_rslora": "yes"}, {"modules_to_save": 3}):
+                  {"alpha_pattern": {"(?i)q": 2}}, {"rank_pattern": {"q": "x"}}, {"use_rslora": "yes"}, {"modules_to_save": 3}):
         (name,) = given
         with pytest.raises(bascule.BasculeError, match=f"its config has {name} = "):
             check_config({**CONFIG, **given})

@@ -20,11 +20,14 @@ def compared(served, trained):
     torch.testing.assert_close(logits(served), logits(trained), rtol=1e-5, atol=1e-5)
 
 
+def with_another_scale(config):
+    return {key: value for key, value in config.items() if key not in ("lora_alpha", "alpha_pattern", "use_rslora")}
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_each_of_three_versions_computes_what_the_trainer_computes(endpoint, tmp_path, config):
     trained = adapted(**config)
-    own = {key: value for key, value in config.items() if key in ("target_modules", "rank_pattern", "modules_to_save")}
-    served = adapted(seed=9, **own)  # its scale is another one
+    served = adapted(seed=9, **with_another_scale(config))
     alone = qwen()
     with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint) as following:
         sender.register_adapter(trained)
@@ -176,8 +179,20 @@ def send(folder, endpoint):
 def test_an_adapter_s_folder_is_sent_with_its_scale_folded_in(endpoint, tmp_path, config):
     trained = adapted(**config)
     trained.save_pretrained(tmp_path / "adapter")
-    own = {key: value for key, value in config.items() if key in ("target_modules", "rank_pattern", "modules_to_save")}
-    served = adapted(seed=9, **own)
+    served = adapted(seed=9, **with_another_scale(config))
+    with bascule.peft.follow(served, endpoint) as following:
+        done = send(tmp_path / "adapter", endpoint)
+        assert done.returncode == 0, (done, following.error)
+        compared(served, trained)
+
+
+def test_a_folder_has_what_is_tied_to_a_saved_module(endpoint, tmp_path):
+    """PEFT then names only the embedding in modules_to_save, and writes both."""
+    config = {"modules_to_save": ["lm_head"], "ensure_weight_tying": True}
+    trained = adapted(qwen(tied=True), **config)
+    trained.save_pretrained(tmp_path / "adapter")
+    assert "lm_head" not in json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["modules_to_save"]
+    served = adapted(qwen(tied=True), seed=9, **config)
     with bascule.peft.follow(served, endpoint) as following:
         done = send(tmp_path / "adapter", endpoint)
         assert done.returncode == 0, (done, following.error)
@@ -200,6 +215,9 @@ def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path
     adapted().save_pretrained(tmp_path / "prefix")
     safetensors.torch.save_file({name.removeprefix("base_model.model."): tensor for name, tensor in tensors.items()},
                                 tmp_path / "prefix" / "adapter_model.safetensors")
+    adapted().save_pretrained(tmp_path / "copy")
+    safetensors.torch.save_file({name.replace("q_proj", "original_module.q_proj"): tensor for name, tensor in tensors.items()},
+                                tmp_path / "copy" / "adapter_model.safetensors")
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "adapter_config.json").write_text(json.dumps(peft.LoraConfig().to_dict()))
     (tmp_path / "torn").mkdir()
@@ -208,6 +226,7 @@ def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path
     for name, text in (("dora", "use_dora = True"), ("rank", "_proj has the rank 2, and its config says 4"),
                        ("half", "q_proj has .*lora_B.weight; expected A and B"), ("more", "lm_head.weight is neither"),
                        ("prefix", "begin with base_model.model., found model.layers"),
+                       ("copy", "module model.*original_module.q_proj: it is adapted in a module that modules_to_save"),
                        ("alone", "expected adapter_model.safetensors beside"), ("torn", "expected PEFT's adapter_config.json")):
         with pytest.raises(bascule.BasculeError, match=text):
             checkpoint.send(str(tmp_path / name), endpoint, workers=0)
