@@ -186,6 +186,25 @@ def test_an_adapter_s_folder_is_sent_with_its_scale_folded_in(endpoint, tmp_path
         compared(served, trained)
 
 
+def test_a_folder_whose_adapters_are_in_subfolders_names_them(endpoint, tmp_path):
+    model = peft.get_peft_model(qwen(), peft.LoraConfig(target_modules=QKV), adapter_name="math")
+    model.add_adapter("code", peft.LoraConfig(target_modules=QKV))
+    model.save_pretrained(tmp_path)
+    text = f"adapters in {tmp_path}/code, {tmp_path}/math: give the path of the one to send"
+    for config in (None, (tmp_path / "math" / "adapter_config.json").read_text()):
+        if config:  # as if somebody had moved the files of one of them
+            (tmp_path / "adapter_config.json").write_text(config)
+        with pytest.raises(bascule.BasculeError, match=text) as error:
+            checkpoint.send(str(tmp_path), endpoint, workers=0)
+        assert error.value.code == "NOT_FOUND"
+    (tmp_path / "adapter_config.json").unlink()
+    for number in range(3):
+        (tmp_path / f"checkpoint-{number}").mkdir()
+        (tmp_path / f"checkpoint-{number}" / "adapter_config.json").write_text("{}")
+    with pytest.raises(bascule.BasculeError, match=f"{tmp_path}/checkpoint-2 and 2 more subfolders: give"):
+        checkpoint.send(str(tmp_path), endpoint, workers=0)
+
+
 def test_a_folder_has_what_is_tied_to_a_saved_module(endpoint, tmp_path):
     """PEFT then names only the embedding in modules_to_save, and writes both."""
     config = {"modules_to_save": ["lm_head"], "ensure_weight_tying": True}
