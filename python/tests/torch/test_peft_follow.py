@@ -95,6 +95,21 @@ def test_an_adapter_for_another_model_is_refused_by_name_and_changes_nothing(end
         assert torch.equal(logits(served), before)
 
 
+def test_an_adapter_for_another_model_is_refused_before_it_is_sent(endpoint, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(bascule.peft._AdapterPlaces, "load", lambda *arguments: loaded.append(arguments))
+    with bascule.peft.follow(adapted(r=2), endpoint) as following:
+        with bascule.Sender(endpoint) as sender:
+            sender.register_adapter(adapted())
+            sender.wait_for_workers(1)
+            assert "its rank is 4, and this model's 2" in sender.send().why_incomplete
+        assert "its rank is 4, and this model's 2" in str(following.error) and not loaded
+        with bascule.Sender(endpoint) as sender:
+            sender.register_adapter(adapted(r=2))
+            sender.wait_for_workers(1)
+            assert sender.send().complete and following.error is None and len(loaded) == 1
+
+
 def test_a_trainer_that_starts_again_is_followed_with_its_own_adapter(endpoint):
     """It has the same names and shapes, and another adapter."""
     served = adapted(seed=9)
