@@ -61,7 +61,9 @@ def adapter_of(model: Any, name: str = "default") -> Sent:
     """
     config = config_of(model, name)
     check_config(_dict(config), "adapter", _defaults(config), f"adapter {name!r}")
-    _check_base(model, name)
+    if why := base_changed_by(model, name):
+        raise BasculeError(f"adapter {name!r}: {why}; engines have the original ones. Send merged weights "
+                           '(adapters="merge")', "INVALID_ARGUMENT")
     layers = list(layers_of(model, name))
     places = places_of(model, name, layers)
     for tensor, place in places.items():
@@ -70,6 +72,13 @@ def adapter_of(model: Any, name: str = "default") -> Sent:
     ranks = {layer.name: layer.rank for layer in layers}
     return Sent(places, scales, description=describe_adapter(_dict(config), ranks, base_class(model)),
                 scaled=_scaled(layers, name))
+
+
+def base_changed_by(model: Any, name: str) -> str:
+    """Which other adapter than `name` changed the base weights when it was made; empty if none did."""
+    return next((f"adapter {other!r} of the same model has init_lora_weights = {config.init_lora_weights!r}, which changed the "
+                 "base weights" for other, config in _peft_model(model).peft_config.items()
+                 if other != name and changes_base(_dict(config))), "")
 
 
 def places_of(model: Any, name: str, layers: Iterable[Layer]) -> dict[str, Place]:
@@ -164,7 +173,7 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
         scales[b], ranks[module] = scale_of(config, module, rank), rank
         kept.pop(f"{PREFIX}{module}.base_layer.weight", None)  # PEFT adds it for embeddings; engines have it
     whole = sorted(kept.keys() - {each for pair in adapted.values() for each in pair})
-    copies = [name for name in whole if _is_saved(name.removeprefix(PREFIX).rpartition(".")[0], saved)]
+    copies = {name for name in whole if _is_saved(name.removeprefix(PREFIX).rpartition(".")[0], saved)}
     for name in whole:
         if name not in copies and not (config.get("ensure_weight_tying") and
                                        any(_equal(tensors[name], tensors[each]) for each in copies)):
@@ -245,14 +254,6 @@ def _check_whole(name: str, tensor: Any) -> None:
                            "INVALID_ARGUMENT")
     with naming(name, tensor):
         check_elements(tensor)
-
-
-def _check_base(model: Any, name: str) -> None:
-    for other, config in _peft_model(model).peft_config.items():
-        if other != name and changes_base(_dict(config)):
-            raise BasculeError(f"adapter {name!r}: adapter {other!r} of the same model has init_lora_weights = "
-                               f"{config.init_lora_weights!r}, which changed the base weights; engines have the original "
-                               'ones. Send merged weights (adapters="merge")', "INVALID_ARGUMENT")
 
 
 def active_adapter(model: Any) -> str:

@@ -5,6 +5,7 @@ Nothing here needs torch or peft: a config is a mapping, as adapter_config.json 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -88,7 +89,10 @@ _CHANGES_THE_BASE = re.compile("(pissa|corda).*|olora|loftq|lora_ga", re.IGNOREC
 _HARMLESS_INITS = ("true", "false", "gaussian", "eva", "orthogonal", "mica")
 
 
-_KEY = r"(.*\.)?({})$"  # PEFT's expression for a key of rank_pattern and alpha_pattern
+@functools.lru_cache(1 << 16)  # more than re keeps: some adapters have a key for each module
+def _expression(key: str) -> re.Pattern[str]:
+    """PEFT's expression for a key of rank_pattern and alpha_pattern. Raises re.error."""
+    return re.compile(rf"(.*\.)?({key})$")
 
 
 def _is_rank(value: Any) -> bool:
@@ -101,7 +105,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_pattern(pattern: Any, is_value: Callable[[Any], bool]) -> bool:
     try:
-        return pattern is None or (isinstance(pattern, dict) and all(re.compile(_KEY.format(key)) for key in pattern) and
+        return pattern is None or (isinstance(pattern, dict) and all(map(_expression, pattern)) and
                                    all(map(is_value, pattern.values())))
     except (re.error, TypeError, RecursionError):
         return False
@@ -178,7 +182,7 @@ def describe_adapter(config: Mapping[str, Any], ranks: Mapping[str, int], base_c
 def pattern_value(pattern: Mapping[str, Any] | None, module: str, default: Any) -> Any:
     """PEFT's rule for rank_pattern and alpha_pattern: the first key that matches the end of the module's name."""
     for key, value in (pattern or {}).items():
-        if re.match(_KEY.format(key), module):
+        if _expression(key).match(module):
             return value
     return default
 

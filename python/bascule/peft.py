@@ -18,7 +18,7 @@ from typing import Any
 from ._checks import text, url
 from .errors import BasculeError
 from .hf import Following, start_following
-from .lora import Layer, adapter_of, base_class, config_of, layers_of, merged_of, module_of, places_of
+from .lora import Layer, adapter_of, base_changed_by, base_class, config_of, layers_of, merged_of, module_of, places_of
 from .lora_config import KEYS, check_config, parsed, scale_of
 from .places import Places
 from .sent import Place
@@ -54,6 +54,7 @@ class _AdapterPlaces(Places):
 
     def __init__(self, model: Any, name: str):
         self._name = name
+        self._scales: tuple[str, dict[tuple[str, int], float]] = "", {}  # by module and rank, of the last description
         super().__init__(model, None, in_place=False)
         if not any(name in layer.module.active_adapters for layer in layers_of(model, name)):
             _logger.warning("the adapter %s follows, and is not active: calls of the model do not use it before "
@@ -69,8 +70,12 @@ class _AdapterPlaces(Places):
                                "compute with the old one; call unmerge_adapter()", "FAILED_PRECONDITION")
         super().load(weights, "")
         own = config_of(self.model, self._name)
+        if self._scales[0] != description:
+            self._scales = description, {}
         for layer in layers:
-            layer.module.scaling[self._name] = scale = scale_of(config, layer.name, layer.rank)
+            if (key := (layer.name, layer.rank)) not in self._scales[1]:
+                self._scales[1][key] = scale_of(config, *key)
+            layer.module.scaling[self._name] = scale = self._scales[1][key]
             layer.module.lora_alpha[self._name], layer.module.use_rslora[self._name] = scale * layer.rank, False
         # So that save_pretrained() writes what the model computes.
         for key in ("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora"):
@@ -81,6 +86,7 @@ class _AdapterPlaces(Places):
         return {name: (place.owner, place.key) for name, place in places.items()}
 
     def _check_model(self) -> None:
+        self._check_own_base()
         adapter_of(self.model, self._name)
 
     def _checked(self, shapes: Mapping[str, tuple[int, ...]], description: str) -> tuple[dict[str, Any], list[Layer]]:
@@ -91,6 +97,7 @@ class _AdapterPlaces(Places):
         config = parsed(description, "the description")
         check_config(config, what="the trainer's adapter")
         self._check_base(config)
+        self._check_own_base()
         layers = list(layers_of(self.model, self._name))
         self._check_modules(shapes, places_of(self.model, self._name, layers))
         return config, layers
@@ -99,6 +106,11 @@ class _AdapterPlaces(Places):
         theirs, ours = (config.get("auto_mapping") or {}).get("base_model_class"), base_class(self.model)[0]
         if theirs and theirs != ours:
             raise BasculeError(f"the trainer's adapter is for a {theirs}; this model is a {ours}", "INVALID_ARGUMENT")
+
+    def _check_own_base(self) -> None:
+        if why := base_changed_by(self.model, self._name):
+            raise BasculeError(f"{why}, and the trainer's adapter is for the original ones; follow with a separate copy of the "
+                               "base model", "INVALID_ARGUMENT")
 
     def _check_modules(self, shapes: Mapping[str, tuple[int, ...]], places: Mapping[str, Place]) -> None:
         ours = {name: tuple(place.tensor.shape) for name, place in places.items()}

@@ -163,6 +163,19 @@ def test_a_model_that_would_not_use_the_version_says_so(endpoint, caplog):
             raise sender.send().workers[0].error
 
 
+def test_a_model_whose_base_weights_another_adapter_has_changed_refuses_versions(endpoint):
+    trained, served = adapted(), adapted(seed=9)
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint):
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        assert sender.send().complete
+        served.add_adapter("math", peft.LoraConfig(r=4, target_modules=["o_proj"], init_lora_weights="olora"))
+        with pytest.raises(bascule.BasculeError, match="'math' of the same model .*'olora'.* a separate copy of the base model"):
+            raise sender.send().workers[0].error
+    with pytest.raises(bascule.BasculeError, match="a separate copy of the base model"):
+        bascule.peft.follow(served, endpoint)
+
+
 def test_each_end_says_how_to_follow_what_the_other_one_sends(endpoint):
     served = adapted()
     with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint):
