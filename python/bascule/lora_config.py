@@ -111,15 +111,30 @@ def _is_pattern(pattern: Any, is_value: Callable[[Any], bool]) -> bool:
         return False
 
 
-# What Bascule computes with. A config may come from a file of any origin.
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kind) and not isinstance(each, bool) for each in value)
+
+
+def _is_target(value: Any) -> bool:
+    try:
+        return value is None or _is_list(value, str) or (isinstance(value, str) and bool(re.compile(value)))
+    except (re.error, RecursionError):
+        return False
+
+
+# What Bascule computes with, and what names modules. A config may come from a file of any origin.
 _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "r": ("a whole number above 0", _is_rank),
     "lora_alpha": ("a number", _is_number),
     "use_rslora": ("true or false", lambda value: isinstance(value, bool)),
     "rank_pattern": ("ranks by regular expressions", lambda value: _is_pattern(value, _is_rank)),
     "alpha_pattern": ("numbers by regular expressions", lambda value: _is_pattern(value, _is_number)),
-    "modules_to_save": ("names of modules", lambda value: value is None or (isinstance(value, list) and
-                                                                          all(isinstance(each, str) for each in value))),
+    "target_modules": ("names of modules, or one regular expression", _is_target),
+    "exclude_modules": ("names of modules, or one regular expression", _is_target),
+    "modules_to_save": ("names of modules", lambda value: value is None or _is_list(value, str)),
+    "layers_to_transform": ("numbers of layers", lambda value: value is None or _is_list([value], int) or _is_list(value, int)),
+    "layers_pattern": ("names of lists of layers", _is_target),
+    "auto_mapping": ("a mapping", lambda value: value is None or isinstance(value, dict)),
 }
 
 

@@ -102,10 +102,20 @@ def test_another_kind_of_adapter_is_refused():
             check_config(config)
 
 
+@pytest.mark.parametrize("given", [
+    {"target_modules": "all-linear"}, {"target_modules": {"q_proj"}}, {"exclude_modules": r".*\.0\..*"}, {"modules_to_save": ("norm",)},
+    {"layers_to_transform": 1}, {"layers_to_transform": [0, 1], "layers_pattern": ["h", "layers"]}, {"auto_mapping": {}}], ids=str)
+def test_whatever_peft_takes_as_names_of_modules_is_sent(given):
+    check_config({**CONFIG, **given})
+
+
 def test_what_a_config_has_that_no_key_should_have_is_refused_by_name():
     """Files come from elsewhere."""
     for given in ({"r": "8"}, {"r": 0}, {"lora_alpha": None}, {"rank_pattern": [1]}, {"alpha_pattern": {"(": 2}},
-                  {"alpha_pattern": {"(?i)q": 2}}, {"rank_pattern": {"q": "x"}}, {"use_rslora": "yes"}, {"modules_to_save": 3}):
+                  {"alpha_pattern": {"(?i)q": 2}}, {"rank_pattern": {"q": "x"}}, {"use_rslora": "yes"}, {"modules_to_save": 3},
+                  {"modules_to_save": "lm_head"}, {"target_modules": "q_proj("}, {"target_modules": [1]},
+                  {"exclude_modules": {"q_proj": 1}}, {"layers_to_transform": "1"}, {"layers_to_transform": [True]},
+                  {"layers_pattern": 3}, {"auto_mapping": "Qwen2ForCausalLM"}):
         (name,) = given
         with pytest.raises(bascule.BasculeError, match=f"its config has {name} = "):
             check_config({**CONFIG, **given})
