@@ -39,8 +39,9 @@ def follow(model: Any, endpoint: str, *, name: str = "default", worker: str = ""
     name: of this model's adapter; the trainer's may have another.
 
     An adapter that is not for this model is refused before it is sent. The sender's report and `error` name the reason: no
-    module in common, a module that only one end adapts, another rank or shape, another class of the base model, or a config
-    that changes the forward pass. The model then keeps the version that it has. Raises BasculeError: INVALID_ARGUMENT for a wrong argument;
+    module in common, a module that only one end adapts, another rank or shape, another class of the base model, base weights
+    that another adapter of this model changed, or a config that changes the forward pass. The model then keeps the version
+    that it has. Raises BasculeError: INVALID_ARGUMENT for a wrong argument;
     FAILED_PRECONDITION if the model follows an endpoint already.
     """
     url("endpoint", endpoint)

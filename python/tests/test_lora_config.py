@@ -103,8 +103,9 @@ def test_another_kind_of_adapter_is_refused():
 
 
 @pytest.mark.parametrize("given", [
-    {"target_modules": "all-linear"}, {"target_modules": {"q_proj"}}, {"exclude_modules": r".*\.0\..*"}, {"modules_to_save": ("norm",)},
-    {"layers_to_transform": 1}, {"layers_to_transform": [0, 1], "layers_pattern": ["h", "layers"]}, {"auto_mapping": {}}], ids=str)
+    {"target_modules": "all-linear"}, {"target_modules": {"q_proj"}}, {"exclude_modules": r".*\.0\..*"},
+    {"modules_to_save": ("norm",)}, {"layers_to_transform": 1}, {"auto_mapping": {}},
+    {"layers_to_transform": [0, 1], "layers_pattern": ["h", "layers"]}], ids=str)
 def test_whatever_peft_takes_as_names_of_modules_is_sent(given):
     check_config({**CONFIG, **given})
 

@@ -1,4 +1,4 @@
-"""How vLLM's engine core follows adapters. vLLM is not needed: the engine core and its workers are stand-ins, the receivers are real."""
+"""How vLLM's engine core follows adapters. vLLM is not needed: the core and its workers are stand-ins, the receivers real."""
 
 import logging
 import os
