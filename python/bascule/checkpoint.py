@@ -50,7 +50,7 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
                            "FAILED_PRECONDITION") from None
     if adapter and not (Path(checkpoint) / _WEIGHTS).is_file():
         raise BasculeError(f"{checkpoint}: expected {_WEIGHTS} beside {_CONFIG}, found none; save the adapter with PEFT's "
-                           "save_pretrained(), which puts any other than the default one into a subfolder", "NOT_FOUND")
+                           f"save_pretrained(){_adapters_below(Path(checkpoint))}", "NOT_FOUND")
     with ExitStack() as opened:
         files = {}
         for path, names in paths.items():
@@ -81,6 +81,13 @@ def _config(folder: Path) -> dict[str, Any]:
         raise BasculeError(f"{folder / _CONFIG}: {error.strerror}", "DATA_LOSS") from None
 
 
+def _adapters_below(folder: Path) -> str:
+    """The end of an error: the subfolders that have an adapter. PEFT saves any other than `default` in one of its name."""
+    found = sorted(str(each.parent) for each in folder.glob(f"*/{_CONFIG}"))
+    more = f" and {len(found) - 3} more subfolders" if len(found) > 3 else ""
+    return f"; there are adapters in {', '.join(found[:3])}{more}: give the path of the one to send" if found else ""
+
+
 def _files(checkpoint: Path) -> dict[Path, set[str]]:
     """The files to send, and the tensors that an index names in each."""
     if checkpoint.is_file():
@@ -92,7 +99,8 @@ def _files(checkpoint: Path) -> dict[Path, set[str]]:
     if (whole := checkpoint / "model.safetensors").is_file():
         return {whole: set()}
     if not (files := sorted(checkpoint.glob("*.safetensors"))):
-        raise BasculeError(f"{checkpoint}: expected files *.safetensors, found none", "NOT_FOUND")
+        raise BasculeError(f"{checkpoint}: expected files *.safetensors, or PEFT's {_CONFIG}, found none"
+                           f"{_adapters_below(checkpoint)}", "NOT_FOUND")
     return {file: set() for file in files}
 
 

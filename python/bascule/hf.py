@@ -29,7 +29,7 @@ from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names, refuse_adapters
 from .places import Places
 from .receiver import Receiver
-from .tensors import is_module
+from .tensors import TensorSpec, is_module
 
 _LOOK_EVERY = 0.002  # seconds
 _LONGEST_PAUSE = 5.0  # seconds between two attempts after a load failed
@@ -88,10 +88,10 @@ class Following:
 
     def __init__(self, places: Places, endpoint: str, worker: str, at: str):
         self._places = places
-        self._receiver = Receiver(endpoint, worker=worker, device=places.device)
         self._calls = Calls()
         self._version = 0
         self._error: BaseException | None = None
+        self._receiver = Receiver(endpoint, worker=worker, device=places.device, accept=self._accept)
         self._closing = threading.RLock()  # a signal handler may also close
         self._end = os.eventfd(0)  # readable: to end; -1: ended
         self._unguard = guard(places.model, self._calls, at, places.in_place)
@@ -208,6 +208,15 @@ class Following:
         self._closing = threading.RLock()
         self._calls.forked()
         self._unguard()
+
+    def _accept(self, tensors: list[TensorSpec], description: str) -> None:
+        try:
+            self._places.check_offer(tensors, description)
+        except BasculeError as error:
+            self._error = error
+            raise
+        except RuntimeError:  # a module was added or removed meanwhile; load() checks again
+            pass
 
     def _follow(self) -> None:
         try:

@@ -61,7 +61,9 @@ def adapter_of(model: Any, name: str = "default") -> Sent:
     """
     config = config_of(model, name)
     check_config(_dict(config), "adapter", _defaults(config), f"adapter {name!r}")
-    _check_base(model, name)
+    if why := base_changed_by(model, name):
+        raise BasculeError(f"adapter {name!r}: {why}; engines have the original ones. Send merged weights "
+                           '(adapters="merge")', "INVALID_ARGUMENT")
     layers = list(layers_of(model, name))
     places = places_of(model, name, layers)
     for tensor, place in places.items():
@@ -70,6 +72,13 @@ def adapter_of(model: Any, name: str = "default") -> Sent:
     ranks = {layer.name: layer.rank for layer in layers}
     return Sent(places, scales, description=describe_adapter(_dict(config), ranks, base_class(model)),
                 scaled=_scaled(layers, name))
+
+
+def base_changed_by(model: Any, name: str) -> str:
+    """Which other adapter than `name` changed the base weights when it was made; empty if none did."""
+    return next((f"adapter {other!r} of the same model has init_lora_weights = {config.init_lora_weights!r}, which changed the "
+                 "base weights" for other, config in _peft_model(model).peft_config.items()
+                 if other != name and changes_base(_dict(config))), "")
 
 
 def places_of(model: Any, name: str, layers: Iterable[Layer]) -> dict[str, Place]:
@@ -130,6 +139,7 @@ def layers_of(model: Any, name: str) -> Iterator[Layer]:
                 raise BasculeError(f"module {path}: its adapter is PEFT's {type(module).__name__}; only adapters of linear "
                                    f"modules, Conv1D and embeddings can be sent, not of {min(odd).strip('_')}",
                                    "INVALID_ARGUMENT")
+            _check_not_in_copy(f"module {path}", path)
             a, b = (_place(getattr(module, kind), name) for kind in kinds)
             for kind, place in zip(kinds, (a, b)):
                 _check_whole(f"{path}.{kind}", place.tensor)
@@ -154,6 +164,7 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
     saved = tuple(config.get("modules_to_save") or ())
     scales, ranks = {}, {}
     for module, (a, b) in adapted.items():
+        _check_not_in_copy(f"{what}: module {module}", module)
         rank = _rank(f"{what}: {module}", tensors[a], tensors[b])
         wanted = pattern_value(config.get("rank_pattern"), module, config.get("r", 8))
         if rank != wanted:
@@ -161,9 +172,11 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
                                "INVALID_ARGUMENT")
         scales[b], ranks[module] = scale_of(config, module, rank), rank
         kept.pop(f"{PREFIX}{module}.base_layer.weight", None)  # PEFT adds it for embeddings; engines have it
-    for name in kept.keys() - {each for pair in adapted.values() for each in pair}:
-        path = name.removeprefix(PREFIX).rpartition(".")[0]
-        if not any(f".{each}." in f".{path}." for each in saved):
+    whole = sorted(kept.keys() - {each for pair in adapted.values() for each in pair})
+    copies = {name for name in whole if _is_saved(name.removeprefix(PREFIX).rpartition(".")[0], saved)}
+    for name in whole:
+        if name not in copies and not (config.get("ensure_weight_tying") and
+                                       any(_equal(tensors[name], tensors[each]) for each in copies)):
             raise BasculeError(f"{what}: tensor {name} is neither lora_A, lora_B nor in modules_to_save; engines would not "
                                "load it", "INVALID_ARGUMENT")
     return Sent({name: Place(kept, name) for name in sorted(kept)}, scales, description=describe_adapter(config, ranks))
@@ -241,14 +254,6 @@ def _check_whole(name: str, tensor: Any) -> None:
                            "INVALID_ARGUMENT")
     with naming(name, tensor):
         check_elements(tensor)
-
-
-def _check_base(model: Any, name: str) -> None:
-    for other, config in _peft_model(model).peft_config.items():
-        if other != name and changes_base(_dict(config)):
-            raise BasculeError(f"adapter {name!r}: adapter {other!r} of the same model has init_lora_weights = "
-                               f"{config.init_lora_weights!r}, which changed the base weights; engines have the original "
-                               'ones. Send merged weights (adapters="merge")', "INVALID_ARGUMENT")
 
 
 def active_adapter(model: Any) -> str:
@@ -332,6 +337,24 @@ def _elements(place: Place, product: Product | None) -> Any:
     factors = (product.b, product.a) if product else ()
     return product and product.scale, [(each.tensor.data_ptr(), each.tensor.shape, each.tensor.stride())
                                        for each in (place, *factors)]
+
+
+def _is_saved(path: str, saved: tuple[str, ...]) -> bool:
+    """Whether modules_to_save has a module, or one around it. PEFT's rule: an entry is the end of its name, without a dot."""
+    parts = path.split(".")
+    return any(".".join(parts[:count]).endswith(saved) for count in range(1, len(parts) + 1))
+
+
+def _equal(one: Any, two: Any) -> bool:
+    return one.dtype == two.dtype and one.shape == two.shape and bool(one.equal(two))
+
+
+def _check_not_in_copy(what: str, path: str) -> None:
+    """Raises BasculeError for an adapted module that lies in a module of which PEFT keeps copies."""
+    if copied := {"original_module", "modules_to_save"}.intersection(path.split(".")):
+        raise BasculeError(f"{what}: it is adapted in a module that modules_to_save replaces as a whole, so its name has "
+                           f"{min(copied)}, which no engine has; adapt modules outside of modules_to_save, or give each "
+                           "adapter its own model", "INVALID_ARGUMENT")
 
 
 def _pairs(tensors: Mapping[str, Any], what: str) -> dict[str, tuple[str, str]]:

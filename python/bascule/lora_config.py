@@ -5,6 +5,7 @@ Nothing here needs torch or peft: a config is a mapping, as adapter_config.json 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -88,6 +89,12 @@ _CHANGES_THE_BASE = re.compile("(pissa|corda).*|olora|loftq|lora_ga", re.IGNOREC
 _HARMLESS_INITS = ("true", "false", "gaussian", "eva", "orthogonal", "mica")
 
 
+@functools.lru_cache(1 << 16)  # more than re keeps: some adapters have a key for each module
+def _expression(key: str) -> re.Pattern[str]:
+    """PEFT's expression for a key of rank_pattern and alpha_pattern. Raises re.error."""
+    return re.compile(rf"(.*\.)?({key})$")
+
+
 def _is_rank(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -98,21 +105,36 @@ def _is_number(value: Any) -> bool:
 
 def _is_pattern(pattern: Any, is_value: Callable[[Any], bool]) -> bool:
     try:
-        return pattern is None or (isinstance(pattern, dict) and all(map(re.compile, pattern)) and
+        return pattern is None or (isinstance(pattern, dict) and all(map(_expression, pattern)) and
                                    all(map(is_value, pattern.values())))
     except (re.error, TypeError, RecursionError):
         return False
 
 
-# What Bascule computes with. A config may come from a file of any origin.
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kind) and not isinstance(each, bool) for each in value)
+
+
+def _is_target(value: Any) -> bool:
+    try:
+        return value is None or _is_list(value, str) or (isinstance(value, str) and bool(re.compile(value)))
+    except (re.error, RecursionError):
+        return False
+
+
+# What Bascule computes with, and what names modules. A config may come from a file of any origin.
 _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "r": ("a whole number above 0", _is_rank),
     "lora_alpha": ("a number", _is_number),
     "use_rslora": ("true or false", lambda value: isinstance(value, bool)),
     "rank_pattern": ("ranks by regular expressions", lambda value: _is_pattern(value, _is_rank)),
     "alpha_pattern": ("numbers by regular expressions", lambda value: _is_pattern(value, _is_number)),
-    "modules_to_save": ("names of modules", lambda value: value is None or (isinstance(value, list) and
-                                                                          all(isinstance(each, str) for each in value))),
+    "target_modules": ("names of modules, or one regular expression", _is_target),
+    "exclude_modules": ("names of modules, or one regular expression", _is_target),
+    "modules_to_save": ("names of modules", lambda value: value is None or _is_list(value, str)),
+    "layers_to_transform": ("numbers of layers", lambda value: value is None or _is_list([value], int) or _is_list(value, int)),
+    "layers_pattern": ("names of lists of layers", _is_target),
+    "auto_mapping": ("a mapping", lambda value: value is None or isinstance(value, dict)),
 }
 
 
@@ -175,7 +197,7 @@ def describe_adapter(config: Mapping[str, Any], ranks: Mapping[str, int], base_c
 def pattern_value(pattern: Mapping[str, Any] | None, module: str, default: Any) -> Any:
     """PEFT's rule for rank_pattern and alpha_pattern: the first key that matches the end of the module's name."""
     for key, value in (pattern or {}).items():
-        if re.match(rf"(.*\.)?({key})$", module):
+        if _expression(key).match(module):
             return value
     return default
 

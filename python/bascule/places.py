@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import BasculeError
 from .modules import check_loadable
-from .tensors import check_elements, naming, renamed
+from .tensors import TensorSpec, check_elements, naming, renamed
 
 
 class Places:
@@ -29,6 +29,9 @@ class Places:
         self.device = next(iter(devices))
         # By id: tensors set to a slot, their requires_grad, and the memory that they had, which others may have shared.
         self._ours: dict[int, tuple[Any, bool, Any]] = {}
+
+    def check_offer(self, tensors: list[TensorSpec], description: str) -> None:
+        """Raises BasculeError for a sender whose versions load() would always refuse. Any thread may call it."""
 
     def load(self, weights: Mapping[str, Any], description: str) -> None:
         """Loads a whole version, or nothing. The model must not be called meanwhile.

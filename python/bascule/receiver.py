@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("bascule")
 _LOOK_EVERY = 0.05  # seconds between two looks for signals
+_PATIENCE = 5.0  # seconds that close() waits for a call of `accept`
 _MOST = 2**63 - 1  # of a version
 
 
@@ -75,7 +76,8 @@ class Receiver:
     device: "cpu", or the GPU that reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default:
     the device's default stream. accept: called with each sender's tensors (a list of TensorSpec) and its description,
     before any byte moves. An exception refuses that sender for good, and its report has the text; otherwise return
-    nothing. It is called in a thread of the receiver, which waits for it, as close() does.
+    nothing. It is called in a separate thread. This worker joins no sender before it has returned, and close() waits for
+    it for at most 5 seconds.
 
     The constructor does not block: a receiver may start before its sender, and outlives it. Only one thread at a time
     may call take(), finish() and commit(); any thread may call weights() and status(). Call close(), or use the
@@ -267,14 +269,10 @@ class Receiver:
         """Leaves the endpoint. If weights() returned tensors of a second set, this happens once none of them is alive.
 
         A second call does nothing. Tensors of weights() can still be read, but a trainer may write another version
-        there. A waiting call in another thread or task ends with CANCELLED or FAILED_PRECONDITION.
+        there. A waiting call in another thread or task ends with CANCELLED or FAILED_PRECONDITION. Waits for a call of
+        `accept` for at most 5 seconds; a log line says if it has not returned by then.
         """
-        core, self._core = self._core, None
-        self._shown = (None, {})
-        if core is not None:
-            core.close()
-        if (wake := self._wake) is not None:
-            wake()
+        self._close(_PATIENCE)
 
     def __enter__(self) -> Receiver:
         return self
@@ -332,7 +330,15 @@ class Receiver:
         return True
 
     def _close(self, patience: float | None) -> None:
-        self.close()
+        core, self._core = self._core, None
+        self._shown = (None, {})
+        if core is not None:
+            if self._accepting is not None and not self._accepting.close(_PATIENCE if patience is None else patience):
+                _logger.warning("receiver %s leaves %s although accept() has not returned within %.0f s; that call goes on "
+                                "in its thread, and its answer is ignored", self._worker, self._endpoint, _PATIENCE)
+            core.close()
+        if (wake := self._wake) is not None:
+            wake()
 
     def _abandon(self) -> None:
         self._forked, self._wake = True, None

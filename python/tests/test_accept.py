@@ -107,18 +107,49 @@ def test_the_function_may_close_its_receiver(endpoint, model):
         assert closed.wait(PATIENCE)
 
 
-def test_a_process_may_end_while_the_function_runs(endpoint, model):
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "dropped"])
+def test_a_function_that_never_returns_does_not_hold_up_the_end_of_its_receiver(closes, endpoint, model, monkeypatch, caplog):
+    monkeypatch.setattr(bascule.receiver, "_PATIENCE", 0.2)
+    asked, returns, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def accept(tensors, description):
+        asked.set()
+        returns.wait()
+        answered.set()
+
+    receiver = bascule.Receiver(endpoint, worker="w", accept=accept)
+    with bascule.Sender(endpoint, expect_workers=0) as sender:
+        sender.register_model(model)
+        sender.wait_for_workers(1)
+        sender.send_async()
+        assert asked.wait(PATIENCE)
+        if closes:
+            receiver.close()
+            assert f"receiver w leaves {endpoint} although accept() has not returned" in caplog.text
+        del receiver
+        gc.collect()
+        assert not answered.is_set()
+        with bascule.Receiver(endpoint, worker="w") as other:  # the process's threads are free for it
+            assert other.take(timeout=PATIENCE) == 1
+            other.finish()
+    returns.set()
+    assert answered.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 3600])
+def test_a_process_may_end_while_the_function_runs(seconds, endpoint, model):
     program = textwrap.dedent("""
-        import sys, threading, time, bascule
+        import logging, sys, threading, time, bascule
+        logging.disable()
         asked = threading.Event()
         def accept(tensors, description):
             asked.set()
-            time.sleep(0.3)
+            time.sleep(float(sys.argv[2]))
         receiver = bascule.Receiver(sys.argv[1], worker="w", accept=accept)
         print("there", flush=True)
         assert asked.wait(60)
     """)
-    engine = subprocess.Popen([sys.executable, "-c", program, endpoint], text=True, stdout=subprocess.PIPE,
+    engine = subprocess.Popen([sys.executable, "-c", program, endpoint, str(seconds)], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
     try:
         assert engine.stdout.readline() == "there\n"

@@ -13,13 +13,14 @@ import time
 from typing import Any
 
 from ..endpoint_folder import EndpointFolder
+from ..errors import BasculeError
 from . import adapter_rank
 from .adapters import Configured, versions_kept
 from .adapter_versions import Adapter, Names, admit_with_newest, change, held
 from .busy_loop import BusyLoop, descriptor_of_rank_0
 
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.5, 5.0  # seconds between two attempts after a version was refused
 _PAUSE = 0.02  # seconds between two looks
+_PAUSE_ASLEEP, _PAUSE_AFTER_FAILURE = 0.5, 5.0  # seconds
 
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of loggers below "vllm"
 
@@ -32,6 +33,7 @@ class AdapterFollower:
         self._loop = BusyLoop(core)
         self._configured = configured
         self._folder = EndpointFolder(configured.folder) if configured.folder else None
+        self._changed = False  # the folder's endpoints, since they were last read
         self._adapters: dict[str, Adapter] = {}
         self._left: list[Any] = []  # versions of adapters that have gone, which requests may still use
         self._names = Names()
@@ -41,9 +43,14 @@ class AdapterFollower:
         core.bascule_adapters = self.report
 
     def start(self) -> None:
-        """Lets all ranks join, and starts the thread. Blocks until they have; raises what joining raised."""
+        """Lets all ranks join, and starts the thread. Blocks until they have.
+
+        Raises BasculeError if an endpoint that was named cannot be joined. One in a folder is tried again.
+        """
         pending = descriptor_of_rank_0(self._core, adapter_rank.start)
         self._set_endpoints(self._configured.named if self._folder is None else self._folder.endpoints())
+        if self._folder is None and (failed := [name for name, each in self._adapters.items() if not each.joined]):
+            raise BasculeError(f"adapter {failed[0]}: {self._adapters[failed[0]].error}", "FAILED_PRECONDITION")
         threading.Thread(target=self._watch, args=(pending,), name="bascule-adapters", daemon=True).start()
 
     def report(self) -> dict[str, Any]:
@@ -68,7 +75,7 @@ class AdapterFollower:
     def _milliseconds(self) -> float | None:
         """Until something is to be done, even if there is no new version."""
         adapters = list(self._adapters.values())
-        if any(each.staged for each in adapters) or self._left:
+        if any(each.staged for each in adapters) or self._left or self._changed:
             return 1000 * _PAUSE
         times = [each.again for each in adapters if each.again is not None]
         return 1000 * max(min(times) - time.monotonic(), 0) if times else None
@@ -76,13 +83,17 @@ class AdapterFollower:
     def _look(self, found: bool, changed: bool) -> None:
         self._pause = 0.0
         if "weights" in self._core.model_executor.sleeping_tags:  # their memory may be gone; wake_up() brings it back
-            self._pause = _SHORTEST_WAIT
+            self._pause = _PAUSE_ASLEEP
             return
         try:
-            if changed:
+            self._changed |= changed
+            if self._changed:
                 self._set_endpoints(self._folder.endpoints())
+                self._changed = False
             now = time.monotonic()
-            again = [name for name, each in self._adapters.items() if each.again is not None and each.again <= now]
+            due = [name for name, each in self._adapters.items() if each.again is not None and each.again <= now]
+            again = [name for name in due if self._adapters[name].joined]
+            self._join([name for name in due if name not in again])
             if found or again:
                 self._stage(again)
             for name, adapter in list(self._adapters.items()):
@@ -92,19 +103,35 @@ class AdapterFollower:
                 self._core.collective_rpc(adapter_rank.drop, args=(self._left,))
                 self._left = []
         except Exception:  # requests go on with what there is
-            _logger.exception("following adapters failed; next attempt in %.1f s", _LONGEST_WAIT)
-            self._pause = _LONGEST_WAIT
+            _logger.exception("following adapters failed; next attempt in %.1f s", _PAUSE_AFTER_FAILURE)
+            self._pause = _PAUSE_AFTER_FAILURE
 
     def _set_endpoints(self, endpoints: dict[str, str]) -> None:
-        gone = [name for name in self._adapters if name not in endpoints]
-        new = {name: url for name, url in endpoints.items() if name not in self._adapters}
-        if not gone and not new:
-            return
-        self._core.collective_rpc(adapter_rank.join_and_leave, args=(new, gone))
+        if gone := [name for name in self._adapters if name not in endpoints]:
+            self._core.collective_rpc(adapter_rank.leave, args=(gone,))
         for name in gone:
             self._left += self._adapters.pop(name).versions
             _logger.info("adapter %s has gone", name)
-        self._adapters.update({name: Adapter(url) for name, url in new.items()})
+        new = [name for name in endpoints if name not in self._adapters]
+        self._adapters.update({name: Adapter(endpoints[name]) for name in new})
+        self._join(new)
+
+    def _join(self, names: list[str]) -> None:
+        """Joins each of these endpoints in all ranks. One that fails in a rank is left in all, and tried again later."""
+        if not names:
+            return
+        errors: dict[str, str] = {}
+        for of_rank in self._core.collective_rpc(adapter_rank.join, args=({name: self._adapters[name].endpoint
+                                                                           for name in names},)):
+            errors = {**of_rank, **errors}
+        if errors:
+            self._core.collective_rpc(adapter_rank.leave, args=(list(errors),))
+        for name in names:
+            adapter = self._adapters[name]
+            if name not in errors:
+                adapter.joined, adapter.wait, adapter.again, adapter.error = True, 0.0, None, ""
+            elif adapter.failed(errors[name]):
+                _logger.error("adapter %s cannot be followed, and is tried again every few seconds: %s", name, errors[name])
 
     def _stage(self, again: list[str]) -> None:
         for name in again:
@@ -121,8 +148,9 @@ class AdapterFollower:
         if error:
             self._refuse(name, adapter, version, error)
             return
-        adapter.staged = (version, self._names.named(name, number, adapter.endpoint, version),
-                          time.monotonic() + adapter.patience)
+        # If only one version is kept, new requests begin with the old one until this is served: no wait would end sooner.
+        patience = adapter.patience if self._keep > 1 else 0.0
+        adapter.staged = (version, self._names.named(name, number, adapter.endpoint, version), time.monotonic() + patience)
 
     def _serve_when_free(self, name: str, adapter: Adapter) -> None:
         """Serves a staged version, once no request uses those that give way, or at last makes such requests change."""
@@ -144,8 +172,9 @@ class AdapterFollower:
                 return
             for each in late:
                 change(each, request)
-            _logger.warning("adapter %s: %d requests of %s did not end within %.1f s, and go on with it", request.lora_name,
-                            len(late), " and ".join(old.lora_name for old in dropped), adapter.patience)
+            if self._keep > 1:
+                _logger.warning("adapter %s: %d requests of %s did not end within %.1f s, and go on with it",
+                                request.lora_name, len(late), " and ".join(old.lora_name for old in dropped), adapter.patience)
         adapter.versions = [*adapter.versions[len(dropped):], request]
         adapter.moved += len(late)
         adapter.wait, adapter.error = 0.0, ""
@@ -155,12 +184,9 @@ class AdapterFollower:
 
     def _refuse(self, name: str, adapter: Adapter, version: int, error: str, failed: Any = None) -> None:
         self._core.collective_rpc(adapter_rank.finish, args=(name, error, failed))
-        adapter.wait = min(max(2 * adapter.wait, _SHORTEST_WAIT), _LONGEST_WAIT)
-        adapter.again = time.monotonic() + adapter.wait
         serves = adapter.versions[-1].lora_name if adapter.versions else "no version"
-        if error != adapter.error:  # the sender brings it again
+        if adapter.failed(error):  # the sender brings it again
             _logger.error("version %d of adapter %s is refused, and %s is served: %s", version, name, serves, error)
-        adapter.error = error
 
 
 def _unbound(lacking: frozenset[str], modules: int) -> str:

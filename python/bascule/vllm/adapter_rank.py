@@ -50,6 +50,7 @@ class Adapters:
 
     def join(self, name: str, endpoint: str) -> None:
         """Joins an endpoint. Does not block."""
+        self.leave(name)  # an attempt that failed in another rank
         place = place_of(self._worker.vllm_config, self._worker.rank, self._worker.device, endpoint)
         receiver = Receiver(endpoint, worker=place.worker, group=place.group, rank=place.rank, ranks=place.ranks,
                             device=place.device, stream=place.stream)
@@ -58,11 +59,13 @@ class Adapters:
         self.watch(name)
 
     def leave(self, name: str) -> None:
-        """Leaves an endpoint. The versions that vLLM has stay until drop()."""
+        """Leaves an endpoint, if it was joined. The versions that vLLM has stay until drop()."""
+        if name not in self._receivers:
+            return
         self.watch(name, on=False)
         self._staged.pop(name, None)
         _, receiver = self._receivers.pop(name)
-        del self._names[receiver.fileno()]
+        self._names.pop(receiver.fileno(), None)
         receiver.close()
 
     def fileno(self) -> int:
@@ -144,11 +147,20 @@ def start(worker: Any, address: str) -> None:
         send_descriptor(address, worker.bascule_adapters.fileno())
 
 
-def join_and_leave(worker: Any, joined: Mapping[str, str], left: Iterable[str]) -> None:
-    for name in left:
+def join(worker: Any, endpoints: Mapping[str, str]) -> dict[str, str]:
+    """Joins each of the endpoints that it can. Returns the errors of the others."""
+    errors = {}
+    for name, endpoint in endpoints.items():
+        try:
+            worker.bascule_adapters.join(name, endpoint)
+        except Exception as error:
+            errors[name] = text_of(error)
+    return errors
+
+
+def leave(worker: Any, names: Iterable[str]) -> None:
+    for name in names:
         worker.bascule_adapters.leave(name)
-    for name, endpoint in joined.items():
-        worker.bascule_adapters.join(name, endpoint)
 
 
 def stage(worker: Any, adapter_id: int, again: Iterable[str]) -> Staged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from .adapters import FIRST_VERSION, PREFIX, version_of
 from .stop import end_with_reason
 
 _MOST_GROUPS = 1024  # requests for several answers whose versions are remembered
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.5, 5.0  # seconds between two attempts after a failure
 _SHARE = 0.75  # of load_timeout: after that time the sender evicts the engine
 
 
@@ -21,17 +23,25 @@ class Adapter:
     """One adapter that the engine follows."""
 
     endpoint: str
+    joined: bool = False  # in all ranks
     versions: list[Any] = field(default_factory=list)  # LoRARequests, the newest last
     staged: tuple[int, Any, float] | None = None  # a version that waits for its place, its LoRARequest, and until when
-    wait: float = 0.0  # seconds from the last refusal to the next attempt
-    again: float | None = None  # when a refused version is tried again, as time.monotonic()
+    wait: float = 0.0  # seconds from the last failure to the next attempt
+    again: float | None = 0.0  # when joining, or a refused version, is to be tried, as time.monotonic()
     moved: int = 0  # requests that were preempted and went on with a newer version
-    error: str = ""  # of the last refusal, until a version is served
+    error: str = ""  # why it could not be joined, or of the last refusal, until a version is served
 
     @property
     def patience(self) -> float:
         """How many seconds the requests of a version that gives way may take to end."""
         return _SHARE * load_timeout(self.endpoint)
+
+    def failed(self, error: str) -> bool:
+        """Sets when the next attempt is due. Returns whether the error is another one than before."""
+        self.wait = min(max(2 * self.wait, _SHORTEST_WAIT), _LONGEST_WAIT)
+        self.again = time.monotonic() + self.wait
+        before, self.error = self.error, error
+        return error != before
 
 
 class Names:

@@ -12,9 +12,7 @@ import tempfile
 import peft
 import tiny
 import torch
-from datasets import Dataset
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
-from trl import GRPOConfig, GRPOTrainer
+from grpo import trainer_of
 
 import bascule.trl
 
@@ -41,20 +39,10 @@ def main(endpoint, folder, url):
     logging.getLogger("bascule").addHandler(handler)
     logging.getLogger("bascule").setLevel(logging.INFO)
     bascule.trl.install(endpoint)
-    torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as output:
-        trainer = GRPOTrainer(
-            model=Qwen2ForCausalLM.from_pretrained(folder),
-            processing_class=PreTrainedTokenizerFast.from_pretrained(folder),
-            reward_funcs=lambda completions, **_: [float(len(set(each.split()))) for each in completions],
-            train_dataset=Dataset.from_dict({"prompt": [f"w{i} w{i + 1} w{i + 2}" for i in range(10, 26)]}),
-            peft_config=peft.LoraConfig(r=4, lora_alpha=12, use_rslora=True, target_modules="all-linear",
-                                        rank_pattern={"q_proj": 8}, alpha_pattern={"v_proj": 5}),
-            args=GRPOConfig(
-                output_dir=output, use_vllm=True, vllm_mode="server", vllm_server_base_url=url, use_cpu=True,
-                vllm_server_timeout=240, per_device_train_batch_size=4, num_generations=4, max_completion_length=8,
-                max_steps=2, learning_rate=0.05, lr_scheduler_type="constant", report_to=[], save_strategy="no",
-                logging_steps=1, bf16=False, disable_tqdm=True))
+        trainer = trainer_of(folder, url, output, peft_config=peft.LoraConfig(
+            r=4, lora_alpha=12, use_rslora=True, target_modules="all-linear", rank_pattern={"q_proj": 8},
+            alpha_pattern={"v_proj": 5}))
         base = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items() if "lora_" not in name}
         trainer.train()
         trainer.model.eval()  # in train mode, gradient checkpointing disables the cache

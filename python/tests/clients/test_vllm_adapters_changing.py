@@ -162,6 +162,23 @@ def test_a_running_request_keeps_its_version_until_a_later_one_takes_its_place(c
     engine.kill()
 
 
+def test_if_one_version_is_kept_each_new_one_takes_its_place_at_once(changing):
+    engine, sender, model = changing({"BASCULE_ADAPTER_KEEP": "1"}, {})  # the default load_timeout is two minutes
+    train(model, 1)
+    assert sender.send().complete
+    thread, tokens = running(engine)
+    version = 1
+    while thread.is_alive():
+        version += 1
+        train(model, version)
+        assert sender.send().complete
+    thread.join(PATIENCE)
+    assert len(tokens) == 240
+    report = engine.ask("adapters")["math"]
+    assert report["moved_requests"] > 0 and report["versions"] == [f"math@{version}"]
+    engine.kill()
+
+
 def test_all_ranks_serve_a_version_or_none(changing):
     engine, sender, model = changing({}, {"tensor_parallel_size": 2, "worker_extension_cls": "failing_adapter.Extension"},
                                      {"target_modules": "all-linear", "use_rslora": True}, ranks=2)

@@ -25,7 +25,10 @@ CONFIGS = {
     "rslora and patterns": {"use_rslora": True, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {".*v_proj": 3}},
     "embeddings": {"target_modules": [*QKV, "embed_tokens"]},
     "modules to save": {"modules_to_save": ["lm_head"]},
+    "modules to save by the end of their names": {"modules_to_save": ["norm"]},
     "a regular expression": {"target_modules": r".*\.1\..*\.(q|o)_proj"},
+    "some layers": {"target_modules": [*QKV, "up_proj"], "layers_to_transform": [1], "layers_pattern": "layers",
+                    "exclude_modules": ["q_proj"]},
 }
 
 
@@ -104,6 +107,19 @@ def test_an_adapter_that_changed_the_base_refuses_others_of_the_model(endpoint):
     model = adapted()
     model.add_adapter("math", peft.LoraConfig(r=2, target_modules=["o_proj"], init_lora_weights="olora"))
     with bascule.Sender(endpoint) as sender, pytest.raises(bascule.BasculeError, match="'math' of the same model.*'olora'"):
+        sender.register_adapter(model)
+
+
+def test_modules_in_a_module_that_another_adapter_replaces_are_refused_by_name(endpoint):
+    """PEFT adapts each of its copies, so the names are not the base model's."""
+    model = adapted(target_modules=["q_proj"], modules_to_save=["mlp"])
+    model.add_adapter("math", peft.LoraConfig(r=2, target_modules=["up_proj"]))
+    model.set_adapter("math")
+    with bascule.Sender(endpoint) as sender:
+        for register in (lambda: sender.register_adapter(model, "math"),
+                         lambda: sender.register_model(model, adapters="merge")):
+            with pytest.raises(bascule.BasculeError, match="mlp.*up_proj: it is adapted in a module that modules_to_save"):
+                register()
         sender.register_adapter(model)
 
 

@@ -20,11 +20,14 @@ def compared(served, trained):
     torch.testing.assert_close(logits(served), logits(trained), rtol=1e-5, atol=1e-5)
 
 
+def with_another_scale(config):
+    return {key: value for key, value in config.items() if key not in ("lora_alpha", "alpha_pattern", "use_rslora")}
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_each_of_three_versions_computes_what_the_trainer_computes(endpoint, tmp_path, config):
     trained = adapted(**config)
-    own = {key: value for key, value in config.items() if key in ("target_modules", "rank_pattern", "modules_to_save")}
-    served = adapted(seed=9, **own)  # its scale is another one
+    served = adapted(seed=9, **with_another_scale(config))
     alone = qwen()
     with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint) as following:
         sender.register_adapter(trained)
@@ -92,6 +95,21 @@ def test_an_adapter_for_another_model_is_refused_by_name_and_changes_nothing(end
         assert torch.equal(logits(served), before)
 
 
+def test_an_adapter_for_another_model_is_refused_before_it_is_sent(endpoint, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(bascule.peft._AdapterPlaces, "load", lambda *arguments: loaded.append(arguments))
+    with bascule.peft.follow(adapted(r=2), endpoint) as following:
+        with bascule.Sender(endpoint) as sender:
+            sender.register_adapter(adapted())
+            sender.wait_for_workers(1)
+            assert "its rank is 4, and this model's 2" in sender.send().why_incomplete
+        assert "its rank is 4, and this model's 2" in str(following.error) and not loaded
+        with bascule.Sender(endpoint) as sender:
+            sender.register_adapter(adapted(r=2))
+            sender.wait_for_workers(1)
+            assert sender.send().complete and following.error is None and len(loaded) == 1
+
+
 def test_a_trainer_that_starts_again_is_followed_with_its_own_adapter(endpoint):
     """It has the same names and shapes, and another adapter."""
     served = adapted(seed=9)
@@ -145,6 +163,19 @@ def test_a_model_that_would_not_use_the_version_says_so(endpoint, caplog):
             raise sender.send().workers[0].error
 
 
+def test_a_model_whose_base_weights_another_adapter_has_changed_refuses_versions(endpoint):
+    trained, served = adapted(), adapted(seed=9)
+    with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint):
+        sender.register_adapter(trained)
+        sender.wait_for_workers(1)
+        assert sender.send().complete
+        served.add_adapter("math", peft.LoraConfig(r=4, target_modules=["o_proj"], init_lora_weights="olora"))
+        with pytest.raises(bascule.BasculeError, match="'math' of the same model .*'olora'.* a separate copy of the base model"):
+            raise sender.send().workers[0].error
+    with pytest.raises(bascule.BasculeError, match="a separate copy of the base model"):
+        bascule.peft.follow(served, endpoint)
+
+
 def test_each_end_says_how_to_follow_what_the_other_one_sends(endpoint):
     served = adapted()
     with bascule.Sender(endpoint) as sender, bascule.peft.follow(served, endpoint):
@@ -176,8 +207,39 @@ def send(folder, endpoint):
 def test_an_adapter_s_folder_is_sent_with_its_scale_folded_in(endpoint, tmp_path, config):
     trained = adapted(**config)
     trained.save_pretrained(tmp_path / "adapter")
-    own = {key: value for key, value in config.items() if key in ("target_modules", "rank_pattern", "modules_to_save")}
-    served = adapted(seed=9, **own)
+    served = adapted(seed=9, **with_another_scale(config))
+    with bascule.peft.follow(served, endpoint) as following:
+        done = send(tmp_path / "adapter", endpoint)
+        assert done.returncode == 0, (done, following.error)
+        compared(served, trained)
+
+
+def test_a_folder_whose_adapters_are_in_subfolders_names_them(endpoint, tmp_path):
+    model = peft.get_peft_model(qwen(), peft.LoraConfig(target_modules=QKV), adapter_name="math")
+    model.add_adapter("code", peft.LoraConfig(target_modules=QKV))
+    model.save_pretrained(tmp_path)
+    text = f"adapters in {tmp_path}/code, {tmp_path}/math: give the path of the one to send"
+    for config in (None, (tmp_path / "math" / "adapter_config.json").read_text()):
+        if config:  # as if somebody had moved the files of one of them
+            (tmp_path / "adapter_config.json").write_text(config)
+        with pytest.raises(bascule.BasculeError, match=text) as error:
+            checkpoint.send(str(tmp_path), endpoint, workers=0)
+        assert error.value.code == "NOT_FOUND"
+    (tmp_path / "adapter_config.json").unlink()
+    for number in range(3):
+        (tmp_path / f"checkpoint-{number}").mkdir()
+        (tmp_path / f"checkpoint-{number}" / "adapter_config.json").write_text("{}")
+    with pytest.raises(bascule.BasculeError, match=f"{tmp_path}/checkpoint-2 and 2 more subfolders: give"):
+        checkpoint.send(str(tmp_path), endpoint, workers=0)
+
+
+def test_a_folder_has_what_is_tied_to_a_saved_module(endpoint, tmp_path):
+    """PEFT then names only the embedding in modules_to_save, and writes both."""
+    config = {"modules_to_save": ["lm_head"], "ensure_weight_tying": True}
+    trained = adapted(qwen(tied=True), **config)
+    trained.save_pretrained(tmp_path / "adapter")
+    assert "lm_head" not in json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["modules_to_save"]
+    served = adapted(qwen(tied=True), seed=9, **config)
     with bascule.peft.follow(served, endpoint) as following:
         done = send(tmp_path / "adapter", endpoint)
         assert done.returncode == 0, (done, following.error)
@@ -200,6 +262,9 @@ def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path
     adapted().save_pretrained(tmp_path / "prefix")
     safetensors.torch.save_file({name.removeprefix("base_model.model."): tensor for name, tensor in tensors.items()},
                                 tmp_path / "prefix" / "adapter_model.safetensors")
+    adapted().save_pretrained(tmp_path / "copy")
+    safetensors.torch.save_file({name.replace("q_proj", "original_module.q_proj"): tensor for name, tensor in tensors.items()},
+                                tmp_path / "copy" / "adapter_model.safetensors")
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "adapter_config.json").write_text(json.dumps(peft.LoraConfig().to_dict()))
     (tmp_path / "torn").mkdir()
@@ -208,6 +273,7 @@ def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path
     for name, text in (("dora", "use_dora = True"), ("rank", "_proj has the rank 2, and its config says 4"),
                        ("half", "q_proj has .*lora_B.weight; expected A and B"), ("more", "lm_head.weight is neither"),
                        ("prefix", "begin with base_model.model., found model.layers"),
+                       ("copy", "module model.*original_module.q_proj: it is adapted in a module that modules_to_save"),
                        ("alone", "expected adapter_model.safetensors beside"), ("torn", "expected PEFT's adapter_config.json")):
         with pytest.raises(bascule.BasculeError, match=text):
             checkpoint.send(str(tmp_path / name), endpoint, workers=0)
