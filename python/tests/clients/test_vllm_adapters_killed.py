@@ -38,7 +38,7 @@ class Run:
         self._options = {
             "BASCULE_ENDPOINT": self.base, "HOLD": str(self.hold),
             "BASCULE_ADAPTERS": ",".join(f"{name}={self.at(name)}{more}" for name, more in names.items()),
-            "OMP_NUM_THREADS": "1",  # the test's own processes compute, too
+            "OMP_NUM_THREADS": "1",  # the test also computes
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])}
         self._serve = serve
         self.start()
@@ -233,7 +233,7 @@ def test_base_and_adapters_change_in_turns_and_at_once(run, checkpoint):
         answers.append((name, tokens, before, dict(now)))
 
     def length(tokens, name, bases, version):
-        """How many of the tokens are those of an adapter's version, over versions of the base model one after the other."""
+        """How many tokens an adapter's version generates, if the base model changes from one version to the next."""
         done = 0
         for base in bases:
             own = next_tokens(over(name, base, version), tokens)
