@@ -24,6 +24,7 @@ from transformers import Qwen2ForCausalLM  # noqa: E402
 
 HERE = Path(__file__).parent
 PATIENCE = 240  # seconds, longer than anything healthy takes
+BUSY = "?flip_timeout=1m"  # a busy machine may compute longer than 5 s between two looks for a version
 LONG, STREAMED = 40, 240  # tokens
 ATTEMPTS = 20  # to send a version before a stream ends
 MOMENTS = ["writing", 0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08]  # seconds, while a send takes about 0.03
@@ -33,8 +34,8 @@ class Run:
     """A server's options and its endpoints, and the server. `brief` has no patience with requests of old versions."""
 
     def __init__(self, serve, folder):
-        self.folder, self.hold, self.base = folder, folder / "hold", f"shm://{folder}/base"
-        names = {"math": "", "code": "", "brief": "?load_timeout=100ms"}
+        self.folder, self.hold, self.base = folder, folder / "hold", f"shm://{folder}/base{BUSY}"
+        names = {"math": "", "code": "", "brief": "&load_timeout=100ms"}
         self._options = {
             "BASCULE_ENDPOINT": self.base, "HOLD": str(self.hold),
             "BASCULE_ADAPTERS": ",".join(f"{name}={self.at(name)}{more}" for name, more in names.items()),
@@ -49,7 +50,7 @@ class Run:
         self.server.wait_until_up(PATIENCE)
 
     def at(self, name):
-        return f"shm://{self.folder}/{name}"
+        return f"shm://{self.folder}/{name}{BUSY}"
 
     @contextmanager
     def sending(self, name, model):
