@@ -157,6 +157,8 @@ class AdapterFollower:
         self._core.collective_rpc(adapter_rank.finish, args=(name, error, failed))
         adapter.wait = min(max(2 * adapter.wait, _SHORTEST_WAIT), _LONGEST_WAIT)
         adapter.again = time.monotonic() + adapter.wait
+        if not version and adapter.error:  # nothing came since the last refusal, which take() tells again
+            return
         serves = adapter.versions[-1].lora_name if adapter.versions else "no version"
         if error != adapter.error:  # the sender brings it again
             _logger.error("version %d of adapter %s is refused, and %s is served: %s", version, name, serves, error)

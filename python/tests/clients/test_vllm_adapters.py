@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 
 import pytest
 import tiny
@@ -179,3 +180,8 @@ def test_a_model_at_the_endpoint_of_an_adapter_is_refused(engine, name, model):
         sender.wait_for_workers(1, PATIENCE)
         report = sender.send()
         assert not report.complete and "a model, not an adapter" in str(report.workers[0].error)
+    error = engine.ask("adapters")[name]["error"]
+    time.sleep(1.5)  # it tries again, without a sender
+    assert engine.ask("adapters")[name]["error"] == error
+    [[_, _, reason]] = engine.ask("generate_adapted", prompts=[tiny.PROMPT], tokens=3, adapter=name)
+    assert reason.endswith(f"adapter {name} has no version yet: {error}")
