@@ -184,6 +184,8 @@ class AdapterFollower:
 
     def _refuse(self, name: str, adapter: Adapter, version: int, error: str, failed: Any = None) -> None:
         self._core.collective_rpc(adapter_rank.finish, args=(name, error, failed))
+        if not version and adapter.error:  # nothing came since the last refusal, which take() tells again
+            error = adapter.error
         serves = adapter.versions[-1].lora_name if adapter.versions else "no version"
         if adapter.failed(error):  # the sender brings it again
             _logger.error("version %d of adapter %s is refused, and %s is served: %s", version, name, serves, error)

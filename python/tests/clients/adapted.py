@@ -1,10 +1,14 @@
-"""Adapters of PEFT for the model of tiny.py."""
+"""Adapters of PEFT for the model of tiny.py, and what a server may answer with them."""
+
+import threading
+from contextlib import contextmanager
 
 import peft
 import tiny
 import torch
 from transformers import Qwen2ForCausalLM
 
+torch.set_num_threads(1)  # several would wait for each other, on a machine where an engine computes as well
 QKV = ["q_proj", "k_proj", "v_proj"]
 
 
@@ -33,3 +37,41 @@ def expected(model, prompt=tiny.PROMPT, tokens=tiny.TOKENS):
     logits = model(torch.tensor([ids])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
     made = ids[len(prompt):]
     return made, [row[token].item() for row, token in zip(logits, made)]
+
+
+@torch.no_grad()
+def next_tokens(model, tokens):
+    """For each of `tokens`, which follow the prompt, the token that PEFT would have generated in its place."""
+    logits = model(torch.tensor([tiny.PROMPT + tokens])).logits[0]
+    return logits.argmax(-1)[len(tiny.PROMPT) - 1:-1].tolist()
+
+
+@contextmanager
+def asking(*functions):
+    """Calls each of `functions` again and again, in its own thread, while the block runs.
+
+    At the end, raises what one of them raised, or AssertionError if one was never called.
+    """
+    stop, outcomes = threading.Event(), [[] for _ in functions]
+
+    def ask(function, outcome):
+        while not stop.is_set():
+            try:
+                outcome.append(function())
+            except BaseException as error:
+                outcome.append(error)
+                return
+
+    threads = [threading.Thread(target=ask, args=each) for each in zip(functions, outcomes)]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for each in threads:
+            each.join()
+    for outcome in outcomes:
+        assert outcome
+        if isinstance(outcome[-1], BaseException):
+            raise outcome[-1]

@@ -122,13 +122,31 @@ class VllmServer:
 
     def generate(self, **more):
         """The status and the greedy tokens, or the status and the error's text."""
+        status, text = self._open(self._completion(**more))
+        return status, json.loads(text)["choices"][0]["token_ids"] if status == HTTPStatus.OK else text
+
+    def generate_with_probabilities(self, **more):
+        """The greedy tokens and their log-probabilities. Raises what the server answers instead."""
+        status, text = self._open(self._completion(logprobs=0, **more))
+        assert status == HTTPStatus.OK, text
+        [choice] = json.loads(text)["choices"]
+        return choice["token_ids"], choice["logprobs"]["token_logprobs"]
+
+    def stream(self, **more):
+        """Yields the greedy tokens as they come."""
+        with urllib.request.urlopen(self._completion(stream=True, **more), timeout=PATIENCE) as answer:
+            for line in answer:
+                event = line.decode().strip().removeprefix("data: ")
+                if event not in ("", "[DONE]"):
+                    yield from json.loads(event)["choices"][0]["token_ids"]
+
+    def _completion(self, **more):
         import tiny
 
         body = {"prompt": tiny.PROMPT, "max_tokens": tiny.TOKENS, "temperature": 0, "ignore_eos": True,
                 "return_token_ids": True, **more}
-        status, text = self._open(urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
-                                                         {"Content-Type": "application/json"}))
-        return status, json.loads(text)["choices"][0]["token_ids"] if status == HTTPStatus.OK else text
+        return urllib.request.Request(f"{self.url}/v1/completions", json.dumps(body).encode(),
+                                      {"Content-Type": "application/json"})
 
     def _open(self, request):
         try:
@@ -145,6 +163,16 @@ class VllmServer:
 @pytest.fixture
 def serve(checkpoint):
     """serve(environment, *arguments of vllm serve) starts one; at the end they are killed."""
+    yield from _serving(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def serve_for_all(checkpoint):
+    """serve() for all tests of a file."""
+    yield from _serving(checkpoint)
+
+
+def _serving(checkpoint):
     pytest.importorskip("vllm")
     started = []
 
@@ -154,4 +182,5 @@ def serve(checkpoint):
 
     yield start
     for server in started:
-        server.kill()
+        if server.process.poll() is None:
+            server.kill()

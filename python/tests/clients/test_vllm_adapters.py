@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 
 import pytest
 import tiny
@@ -27,7 +28,7 @@ def engine(start_engine, tmp_path_factory):
     tiny.save(folder / "checkpoint")
     engine = start_engine({"BASCULE_ADAPTERS": ",".join(f"{name}=shm://{folder}/{name}" for name in NAMES)},
                           model=f"{folder}/checkpoint", max_cpu_loras=len(NAMES), block_size=32,
-                          enable_prefix_caching=True, **LORA).started()
+                          enable_prefix_caching=True, worker_extension_cls="counting_loads.Extension", **LORA).started()
     engine.folder, engine.checkpoint = folder, f"{folder}/checkpoint"
     yield engine
     engine.kill()
@@ -109,6 +110,17 @@ def test_a_trainer_that_starts_again_does_not_get_what_was_cached_of_the_first(e
     assert len(set(engine.ask("adapters")[name]["versions"])) == 2
 
 
+def test_a_version_is_loaded_once_however_many_requests_name_it(engine, name):
+    model = adapted(engine.checkpoint)
+    train(model, 1)
+    with sending(f"shm://{engine.folder}/{name}", model) as sender:
+        [before] = engine.ask("rpc", method="adapter_loads")
+        assert sender.send().complete
+    for _ in range(3):
+        assert_serves(engine, model, name)
+    assert engine.ask("rpc", method="adapter_loads") == [before + 1]
+
+
 def test_a_request_before_the_first_version_ends_with_the_reason(engine, name):
     [[tokens, _, reason]] = engine.ask("generate_adapted", prompts=[tiny.PROMPT], tokens=3, adapter=name)
     assert tokens == [] and f"adapter {name} has no version yet" in reason
@@ -134,6 +146,8 @@ def small(kind, config, **sizes):
 
 @pytest.mark.parametrize("base, config, named", [
     (None, {"r": 32}, "module model.layers.0.self_attn.[qkv]_proj: .* rank 32, and this engine has room for 16"),
+    (None, {"rank_pattern": {"layers.1.self_attn.v_proj": 32}},
+     "module model.layers.1.self_attn.v_proj: .* rank 32, and this engine has room for 16"),
     (None, {"modules_to_save": ["lm_head"]}, "modules_to_save = .'lm_head'."),
     (lambda _: small(LlamaForCausalLM, LlamaConfig), {}, "for a LlamaForCausalLM; .* Qwen2ForCausalLM"),
     (lambda _: small(Qwen2ForCausalLM, Qwen2Config, hidden_size=32), {},
@@ -142,7 +156,7 @@ def small(kind, config, **sizes):
      r"binds not all modules \(6 of 9\) .* model.layers.2.self_attn.k_proj, .*q_proj, .*v_proj"),
     (None, {"target_modules": [*QKV, "embed_tokens"]}, r"binds not all modules \(6 of 7\) .* no module model.embed_tokens"),
     (wrapped, {}, "binds no module .* language_model.model.layers.0.self_attn.k_proj, .* and 3 more"),
-], ids=["rank", "modules_to_save", "class", "sizes", "layers", "embeddings", "prefix"])
+], ids=["rank", "rank_pattern", "modules_to_save", "class", "sizes", "layers", "embeddings", "prefix"])
 def test_an_adapter_that_does_not_fit_is_refused_by_name_and_the_old_version_serves(engine, name, base, config, named):
     where = f"shm://{engine.folder}/{name}"
     good = adapted(engine.checkpoint)
@@ -166,3 +180,8 @@ def test_a_model_at_the_endpoint_of_an_adapter_is_refused(engine, name, model):
         sender.wait_for_workers(1, PATIENCE)
         report = sender.send()
         assert not report.complete and "a model, not an adapter" in str(report.workers[0].error)
+    error = engine.ask("adapters")[name]["error"]
+    time.sleep(1.5)  # it tries again, without a sender
+    assert engine.ask("adapters")[name]["error"] == error
+    [[_, _, reason]] = engine.ask("generate_adapted", prompts=[tiny.PROMPT], tokens=3, adapter=name)
+    assert reason.endswith(f"adapter {name} has no version yet: {error}")

@@ -1,5 +1,6 @@
 """Adapters that change while vLLM serves requests, over HTTP and in an engine with two ranks."""
 
+import os
 import shutil
 import threading
 import time
@@ -12,11 +13,11 @@ import bascule
 
 pytest.importorskip("vllm")
 pytest.importorskip("peft")
-import torch  # noqa: E402
-from adapted import adapted, expected, train  # noqa: E402
+from adapted import adapted, asking, expected, next_tokens, train  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 PATIENCE = 240  # seconds, longer than anything healthy takes
+LONG = list(range(3, 103))  # a prompt of several blocks of the prefix cache
 LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 2, "max_model_len": 256}
 
 
@@ -66,32 +67,65 @@ def test_a_server_resolves_the_name_of_an_adapter_while_versions_change(serve, c
         assert server.get("/health") == 200
 
 
-def test_adapters_of_a_folder_come_and_go(serve, checkpoint, tmp_path):
+def test_adapters_of_a_folder_come_and_go_while_requests_run(serve, checkpoint, tmp_path):
     folder = tmp_path / "adapters"
-    server = serve({"BASCULE_ADAPTERS": f"shm://{folder}"}, "--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
+    server = serve({"BASCULE_ADAPTERS": f"shm://{folder}", "OMP_NUM_THREADS": "1"}, "--enable-lora", "--max-lora-rank", "16",
+                   "--max-loras", "2", "--max-model-len", "256", "--enable-prefix-caching", "--block-size", "32")
     server.wait_until_up(PATIENCE)
     base = server.models()
     assert server.generate(model="math")[0] == 404
-    for number, name in enumerate(("math", "code")):
-        model = adapted(checkpoint)
-        train(model, number)
+    configs = {"math": {}, "code": {"target_modules": "all-linear"}, "a b": {"r": 16}, "more": {"r": 4, "use_rslora": True}}
+
+    def made(name, seed):
+        adapter = adapted(checkpoint, **configs[name])
+        train(adapter, seed)
+        return adapter
+
+    def come(name, seed):
+        adapter = made(name, seed)
         with bascule.Sender(f"shm://{folder}/{name}") as sender:
-            sender.register_adapter(model)
+            sender.register_adapter(adapter)
             sender.wait_for_workers(1, PATIENCE)
-            assert sender.send().complete
-        assert server.generate(model=name) == (200, expected(model)[0])
-    assert server.models() == [*base, "math", "code"]
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(server.generate, model="code", max_tokens=50)
-        shutil.rmtree(folder / "code")
+            report = sender.send()
+            assert report.complete and (report.version == 1 or name == "more")
+        return expected(adapter, LONG)[0]
+
+    def generate(name):
+        return server.generate(model=name, prompt=LONG)
+
+    def go(*names):
+        for name in names:
+            shutil.rmtree(folder / name)
         deadline = time.monotonic() + PATIENCE
-        while server.models() != [*base, "math"]:
+        while set(server.models()) - {*base, *os.listdir(folder)}:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        status, tokens = running.result(PATIENCE)
-    assert status in (404, 503) or tokens == expected(model, tokens=50)[0]
-    assert server.generate(model="code")[0] == 404
-    assert server.generate(model="math")[0] == 200
+
+    math, code = come("math", 1), []  # what was ever published of `code`
+
+    def ask_math():
+        assert generate("math") == (200, math)
+
+    def ask_code():
+        status, tokens = generate("code")
+        assert status in (404, 503) or tokens in code, (status, tokens)
+
+    with asking(ask_math, ask_code):
+        for turn in range(3):
+            wanted = {}
+            for number, name in enumerate(("more", "code", "a b")):  # with math, twice as many as the engine has slots
+                if name == "code":
+                    code.append(expected(made(name, 10 * turn + number), LONG)[0])
+                wanted[name] = come(name, 10 * turn + number)
+            assert sorted(server.models()) == sorted([*base, "math", *wanted])
+            for _ in range(2):
+                for name, tokens in wanted.items():  # with what was cached of the last turn
+                    assert generate(name) == (200, tokens)
+            go("code", "a b")
+            assert generate("code")[0] == 404
+            shutil.rmtree(folder / "more")  # it comes again at once
+    go()
+    assert server.models() == [*base, "math"] and server.get("/health") == 200
 
 
 @pytest.fixture
@@ -121,13 +155,6 @@ def running(engine):
     thread = threading.Thread(target=lambda: tokens.extend(engine.answer()))
     thread.start()
     return thread, tokens
-
-
-@torch.no_grad()
-def next_tokens(model, tokens):
-    """For each of `tokens`, which follow the prompt, the token that PEFT would have generated in its place."""
-    logits = model(torch.tensor([tiny.PROMPT + tokens])).logits[0]
-    return logits.argmax(-1)[len(tiny.PROMPT) - 1:-1].tolist()
 
 
 def test_a_running_request_keeps_its_version_until_a_later_one_takes_its_place(changing):
