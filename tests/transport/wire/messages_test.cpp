@@ -43,9 +43,10 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
     EXPECT_EQ(map_of(message)["type"], name_of(message));
     names.emplace_back(name_of(message));
   }
-  EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
-                                          "failed", "poisoned", "decided", "abort", "ack", "released", "heartbeat",
-                                          "bye", "status_query", "status", "deliver", "transport", "loading"));
+  EXPECT_THAT(
+      names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared", "failed",
+                                  "poisoned", "decided", "abort", "ack", "released", "heartbeat", "bye", "status_query",
+                                  "status", "deliver", "transport", "loading", "rank_hello", "rank_welcome"));
 }
 
 // Lists of tensors are encoded once, for all workers, statuses and greetings.
