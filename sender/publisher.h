@@ -43,7 +43,6 @@ class Publisher {
   absl::Status register_model(std::vector<TensorSpec> specs, int device, std::string description);
   // Waits for the other ranks; see Sender::register_shards().
   absl::Status register_shards(std::unique_ptr<ShardSource> source, std::string description, absl::Duration timeout);
-  bool is_sharded() const { return crew_ != nullptr; }
   absl::Status expect(ExpectedWorkers workers);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 

@@ -1,5 +1,5 @@
 // Crew: rank 0's end of a sharded trainer. The other ranks join it; together they fill each slot, each rank its own
-// boxes. Everything else about a version is as with one rank: slots, leases, workers and the decision are rank 0's.
+// boxes. Rank 0 alone owns the rest of a version, as an unsharded sender does: slots, leases, workers and the decision.
 //
 //   another rank                        rank 0
 //   hello on the control socket ──────▶ admit(): one end of a socket           once
@@ -101,7 +101,6 @@ class Crew {
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
-  absl::StatusOr<std::vector<std::vector<std::uint32_t>>> plan();
   absl::Status plan_packing(const Layout& layout);
   Shown* find(const SlotMemory& memory);
 

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 PATIENCE = 240  # seconds, longer than anything healthy takes
 BUSY = "?flip_timeout=1m"  # a busy machine may compute longer than 5 s between two looks for a version
 LONG, STREAMED = 40, 240  # tokens
-ATTEMPTS = 20  # to send a version before a stream ends
+ATTEMPTS = 20  # a stream may end before the version is sent: then both start again
 MOMENTS = ["writing", 0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08]  # seconds, while a send takes about 0.03
 
 
