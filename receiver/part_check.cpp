@@ -17,7 +17,9 @@ absl::Status wrong_bytes(const Publication& publication, const Layout& layout, s
 
 std::string place_of(const Layout& layout, const ByteRange& range) {
   const auto tensor = std::ranges::find_if(layout.tensors(), [&](const Placement& placed) {
-    return placed.offset < range.end && range.begin < placed.offset + placed.bytes;
+    return std::ranges::any_of(layout.boxes(placed), [&](const PlacedBox& box) {
+      return box.offset < range.end && range.begin < box.offset + byte_count(placed.spec.dtype, box.shape);
+    });
   });
   return cat("bytes [", range.begin, ", ", range.end, ")",
              tensor == layout.tensors().end() ? "" : cat(", where tensor ", tensor->spec.name, " lies,"));

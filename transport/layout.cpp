@@ -30,6 +30,20 @@ absl::Status check_description(std::string_view description) {
   return is_utf8(description) ? absl::OkStatus() : invalid_argument("the description is not UTF-8");
 }
 
+void append_text(const Division& division, std::string& text) {
+  absl::StrAppend(&text, "regions ", division.regions, " ", division.granule, "\n");
+  const auto append = [&](const auto& numbers) {
+    for (const auto number : numbers) absl::StrAppend(&text, number, " ");
+    absl::StrAppend(&text, "\n");
+  };
+  for (const Cut& cut : division.cuts) {
+    append(cut.pieces);
+    append(cut.regions);
+    append(cut.bounds);
+  }
+  append(division.cut_of);
+}
+
 Digest fingerprint_of(const Layout& layout) {
   // A plain text with everything about the layout, one tensor per line; names may hold any character, so each comes
   // with its length. A description comes last, with its length.
@@ -38,6 +52,7 @@ Digest fingerprint_of(const Layout& layout) {
     absl::StrAppend(&text, tensor.spec.name.size(), " ", to_string(tensor.spec), " ", tensor.offset, "\n");
   for (const Alias& alias : layout.aliases())
     absl::StrAppend(&text, alias.name.size(), " ", alias.name, " ", alias.tensor, "\n");
+  if (const std::optional<Division>& division = layout.division()) append_text(*division, text);
   if (const std::string& description = layout.description(); !description.empty())
     absl::StrAppend(&text, "description ", description.size(), "\n", description);
   kernels::ThreadPool one(1);
@@ -46,32 +61,56 @@ Digest fingerprint_of(const Layout& layout) {
 
 }  // namespace
 
+absl::Status Layout::add_tensors(std::vector<TensorSpec> specs) {
+  tensors_.reserve(specs.size());
+  for (TensorSpec& spec : specs) {
+    BASCULE_ASSIGN(const std::uint64_t bytes, checked_bytes(spec));
+    tensors_.push_back({.spec = std::move(spec), .offset = 0, .bytes = bytes});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Layout::add_aliases(std::vector<std::pair<std::string, std::string>> tied) {
+  std::unordered_map<std::string_view, std::uint32_t> position;
+  for (std::uint32_t i = 0; i < tensors_.size(); ++i) position.emplace(tensors_[i].spec.name, i);
+  for (std::pair<std::string, std::string>& tie : tied) {  // (clang-tidy 14 sees no move out of a structured binding)
+    BASCULE_TRY(check_tensor_name(tie.first));
+    const auto found = position.find(tie.second);
+    if (found == position.end())
+      return invalid_argument("alias ", tie.first, " stands for ", tie.second, ", which is not sent");
+    aliases_.push_back({.name = std::move(tie.first), .tensor = found->second});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
                                        std::vector<std::pair<std::string, std::string>> tied,
                                        std::span<const std::vector<std::string>> fused, std::string description) {
   Layout layout;
   BASCULE_TRY(check_description(description));
   layout.description_ = std::move(description);
-  layout.tensors_.reserve(specs.size());
-  for (TensorSpec& spec : specs) {
-    BASCULE_ASSIGN(const std::uint64_t bytes, checked_bytes(spec));
-    layout.tensors_.push_back({.spec = std::move(spec), .offset = 0, .bytes = bytes});
-  }
+  BASCULE_TRY(layout.add_tensors(std::move(specs)));
   std::stable_sort(layout.tensors_.begin(), layout.tensors_.end(), [&](const Placement& a, const Placement& b) {
     return placing_rank(a.bytes, a.spec.dtype) > placing_rank(b.bytes, b.spec.dtype);
   });
   BASCULE_TRY(layout.place());
-  std::unordered_map<std::string_view, std::uint32_t> position;
-  for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i) position.emplace(layout.tensors_[i].spec.name, i);
-  for (std::pair<std::string, std::string>& tie : tied) {  // (clang-tidy 14 sees no move out of a structured binding)
-    BASCULE_TRY(check_tensor_name(tie.first));
-    const auto found = position.find(tie.second);
-    if (found == position.end())
-      return invalid_argument("alias ", tie.first, " stands for ", tie.second, ", which is not sent");
-    layout.aliases_.push_back({.name = std::move(tie.first), .tensor = found->second});
-  }
+  BASCULE_TRY(layout.add_aliases(std::move(tied)));
   BASCULE_TRY(layout.index());
   if (!fused.empty()) BASCULE_TRY(layout.fuse(fused));
+  return layout;
+}
+
+absl::StatusOr<Layout> Layout::divide(std::vector<TensorSpec> specs,
+                                      std::vector<std::pair<std::string, std::string>> tied, Division division,
+                                      std::string description) {
+  Layout layout;
+  BASCULE_TRY(check_description(description));
+  layout.description_ = std::move(description);
+  layout.division_ = std::move(division);
+  BASCULE_TRY(layout.add_tensors(std::move(specs)));
+  BASCULE_TRY(layout.place_boxes());
+  BASCULE_TRY(layout.add_aliases(std::move(tied)));
+  BASCULE_TRY(layout.index());
   return layout;
 }
 
@@ -85,36 +124,54 @@ absl::Status Layout::place() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
-                                               std::uint64_t bytes, std::string description) {
-  Layout layout;
-  BASCULE_TRY(annotate(check_description(description), "layout"));
-  layout.description_ = std::move(description);
-  layout.tensors_ = std::move(tensors);
-  layout.aliases_ = std::move(aliases);
-  layout.bytes_ = bytes;
+absl::Status Layout::check_contiguous() const {
   std::uint64_t end = 0;  // of the tensors so far
-  for (const Placement& tensor : layout.tensors_) {
-    BASCULE_ASSIGN(const std::uint64_t expected, checked_bytes(tensor.spec));
-    if (tensor.bytes != expected)
-      return invalid_argument("layout: tensor ", to_string(tensor.spec), " has ", tensor.bytes, " bytes, expected ",
-                              expected);
-    if (tensor.offset % size_of(tensor.spec.dtype) != 0 || tensor.offset > bytes ||
-        tensor.bytes > bytes - tensor.offset)
-      return invalid_argument("layout: tensor ", to_string(tensor.spec), " at ", tensor.offset,
-                              " is not aligned to its element, or ends beyond the slot's ", bytes, " bytes");
+  for (const Placement& tensor : tensors_) {
+    if (tensor.offset % size_of(tensor.spec.dtype) != 0 || tensor.offset > bytes_ ||
+        tensor.bytes > bytes_ - tensor.offset)
+      return invalid_argument("tensor ", to_string(tensor.spec), " at ", tensor.offset,
+                              " is not aligned to its element, or ends beyond the slot's ", bytes_, " bytes");
     if (tensor.offset != end)
-      return invalid_argument("layout: tensor ", to_string(tensor.spec), " lies at ", tensor.offset, ", expected ", end,
+      return invalid_argument("tensor ", to_string(tensor.spec), " lies at ", tensor.offset, ", expected ", end,
                               ", where the one before it ends");
     end += tensor.bytes;
   }
-  if (end != bytes)
-    return invalid_argument("layout: the tensors end at ", end, ", expected the slot's ", bytes, " bytes");
-  for (const Alias& alias : layout.aliases_) {
-    if (alias.tensor >= layout.tensors_.size())
-      return invalid_argument("layout: alias ", alias.name, " stands for no tensor");
-    BASCULE_TRY(annotate(check_tensor_name(alias.name), "layout"));
-  }
+  if (end != bytes_) return invalid_argument("the tensors end at ", end, ", expected the slot's ", bytes_, " bytes");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
+                                               std::uint64_t bytes, std::string description,
+                                               std::optional<Division> division) {
+  Layout layout;
+  const auto check = [&]() -> absl::Status {
+    BASCULE_TRY(check_description(description));
+    for (const Placement& tensor : tensors) {
+      BASCULE_ASSIGN(const std::uint64_t expected, checked_bytes(tensor.spec));
+      if (tensor.bytes != expected)
+        return invalid_argument("tensor ", to_string(tensor.spec), " has ", tensor.bytes, " bytes, expected ",
+                                expected);
+    }
+    layout.description_ = std::move(description);
+    layout.tensors_ = std::move(tensors);
+    layout.aliases_ = std::move(aliases);
+    layout.bytes_ = bytes;
+    layout.division_ = std::move(division);
+    if (layout.division_) {
+      BASCULE_TRY(layout.place_boxes());  // at both ends by the same rule; what the other end says is not needed
+    } else {
+      BASCULE_TRY(layout.check_contiguous());
+    }
+    if (layout.bytes_ != bytes)
+      return invalid_argument("the regions end at ", layout.bytes_, ", expected the slot's ", bytes, " bytes");
+    for (const Alias& alias : layout.aliases_) {
+      if (alias.tensor >= layout.tensors_.size())
+        return invalid_argument("alias ", alias.name, " stands for no tensor");
+      BASCULE_TRY(check_tensor_name(alias.name));
+    }
+    return absl::OkStatus();
+  };
+  BASCULE_TRY(annotate(check(), "layout"));
   BASCULE_TRY(layout.index());
   return layout;
 }

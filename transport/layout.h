@@ -7,6 +7,12 @@
 // There are no gaps. Tied tensors travel once: the second name is an alias of the first. Tensors that a worker wants
 // fused lie one after the other; the order above treats them as one tensor, so only the first is guaranteed to be
 // aligned to 64 bytes.
+//
+// A slot of several regions, each of which another process writes, holds tensors in boxes (transport/cut.h). Each
+// region is arranged as above, with boxes in place of tensors, and zeros up to the next region:
+//
+//   | region 0: its boxes, zeros | region 1: its boxes, zeros | region 2: its boxes |
+//   0                            a multiple of the granule    another
 #pragma once
 
 #include <cstdint>
@@ -20,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
+#include <bascule/transport/cut.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
@@ -39,6 +46,21 @@ struct Alias {
   friend bool operator==(const Alias&, const Alias&) = default;
 };
 
+// How the tensors of a layout are divided among the regions of a slot.
+struct Division {
+  std::uint32_t regions = 0;            // at most kMostRegions
+  std::uint64_t granule = 0;            // bytes, in whole pages: each region begins at a multiple of it
+  std::vector<Cut> cuts{};              // the distinct ones
+  std::vector<std::uint32_t> cut_of{};  // for each tensor, an index into `cuts`
+  friend bool operator==(const Division&, const Division&) = default;
+};
+
+// A box of a tensor, which is contiguous in C order.
+struct PlacedBox {
+  std::uint64_t offset = 0;  // bytes from the slot's beginning
+  std::vector<std::int64_t> begin, shape;
+};
+
 class Layout {
  public:
   Layout() = default;
@@ -56,16 +78,31 @@ class Layout {
                                         std::span<const std::vector<std::string>> fused = {},
                                         std::string description = {});
 
+  // Places the boxes of `specs`, which keep their order. Returns the same errors, and INVALID_ARGUMENT for a division
+  // that does not fit the tensors or exceeds its numbers.
+  static absl::StatusOr<Layout> divide(std::vector<TensorSpec> specs,
+                                       std::vector<std::pair<std::string, std::string>> tied, Division division,
+                                       std::string description = {});
+
   // Makes a layout from values that the other end sent, and checks all of them.
   static absl::StatusOr<Layout> from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
-                                                std::uint64_t bytes, std::string description = {});
+                                                std::uint64_t bytes, std::string description = {},
+                                                std::optional<Division> division = std::nullopt);
 
   std::span<const Placement> tensors() const { return tensors_; }
   std::span<const Alias> aliases() const { return aliases_; }
   std::uint64_t bytes() const { return bytes_; }
   const std::string& description() const { return description_; }  // empty: none
 
-  // Returns 128 bits over tensors(), aliases(), bytes() and description(), which identify the layout.
+  // Nullopt if each tensor is contiguous. If there is a division, use boxes(): a Placement's offset is only where the
+  // tensor's first box lies.
+  const std::optional<Division>& division() const { return division_; }
+  // Where the elements of one of tensors() lie: boxes in row-major order, some of which may be empty.
+  std::vector<PlacedBox> boxes(const Placement& tensor) const;
+  // With a division: where each region begins, and after the last one where the slot ends.
+  std::span<const std::uint64_t> region_borders() const { return region_borders_; }
+
+  // Returns 128 bits over tensors(), aliases(), bytes(), division() and description(), which identify the layout.
   const Digest& fingerprint() const { return fingerprint_; }
 
   // Returns the placement of the tensor with this name or alias, or null if there is none.
@@ -85,11 +122,15 @@ class Layout {
 
   friend bool operator==(const Layout& a, const Layout& b) {
     return a.bytes_ == b.bytes_ && a.tensors_ == b.tensors_ && a.aliases_ == b.aliases_ &&
-           a.description_ == b.description_;
+           a.description_ == b.description_ && a.division_ == b.division_;
   }
 
  private:
+  absl::Status add_tensors(std::vector<TensorSpec> specs);
+  absl::Status add_aliases(std::vector<std::pair<std::string, std::string>> tied);
   absl::Status place();  // one after the other, in the order of tensors_
+  absl::Status place_boxes();
+  absl::Status check_contiguous() const;
   absl::Status fuse(std::span<const std::vector<std::string>> lists);
   absl::Status index();
   std::string_view name(std::uint32_t i) const;    // the name of tensor i; numbers after the last tensor are aliases
@@ -102,6 +143,10 @@ class Layout {
   std::vector<std::uint32_t> by_name_;  // name(i), sorted
   std::uint64_t bytes_ = 0;
   std::string description_;
+  std::optional<Division> division_;
+  std::vector<std::size_t> first_box_;      // of each tensor, and after the last one
+  std::vector<std::uint64_t> box_offsets_;  // of all boxes, by tensor
+  std::vector<std::uint64_t> region_borders_;
   Digest fingerprint_;
 };
 

@@ -80,25 +80,42 @@ absl::StatusOr<std::vector<Box>> boxes_of(const Layout& layout, const TargetTens
   return boxes;
 }
 
+// What lies both in `box` and in a box of its tensor that is contiguous in the slot, as a segment without dimensions.
+// Returns the common shape, or nothing if they have no element in common.
+std::optional<Shape> common(const Box& box, const PlacedBox& placed, const Shape& slot_strides,
+                            const Shape& tensor_strides, kernels::Segment& segment) {
+  Shape shape(box.shape.size());
+  std::int64_t in_slot = 0, in_tensor = 0;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const std::int64_t begin = std::max(box.begin[d], placed.begin[d]);
+    shape[d] = std::min(box.begin[d] + box.shape[d], placed.begin[d] + placed.shape[d]) - begin;
+    if (shape[d] <= 0) return std::nullopt;
+    in_slot += (begin - placed.begin[d]) * slot_strides[d];
+    in_tensor += (begin - box.begin[d]) * tensor_strides[d];
+  }
+  segment.slot_offset = placed.offset + static_cast<std::uint64_t>(in_slot) * size_of(segment.slot_dtype);
+  segment.tensor_offset += static_cast<std::uint64_t>(in_tensor) * size_of(segment.tensor_dtype);
+  segment.elements = element_count(shape);
+  return shape;
+}
+
 // Appends the segments of one target. Returns false if one would have too many dimensions.
-bool append_segments(const std::vector<Box>& boxes, const TargetTensor& target, std::uint32_t index,
-                     std::vector<kernels::Segment>& segments) {
+bool append_segments(const Layout& layout, const std::vector<Box>& boxes, const TargetTensor& target,
+                     std::uint32_t index, std::vector<kernels::Segment>& segments) {
   const Shape tensor_strides = dense_strides(target.shape);
   std::uint64_t tensor_offset = 0;
   for (const Box& box : boxes) {
-    const TensorSpec& from = box.from->spec;
-    const Shape slot_strides = dense_strides(from.shape);
-    std::int64_t first = 0;
-    for (std::size_t d = 0; d < box.begin.size(); ++d) first += box.begin[d] * slot_strides[d];
-    kernels::Segment segment{.tensor = index,
-                             .tensor_dtype = target.dtype,
-                             .slot_dtype = from.dtype,
-                             .tensor_offset = tensor_offset,
-                             .slot_offset = box.from->offset + static_cast<std::uint64_t>(first) * size_of(from.dtype),
-                             .elements = element_count(box.shape)};
-    if (segment.elements == 0) continue;
-    if (!merge_dimensions(box.shape, tensor_strides, slot_strides, segment)) return false;
-    segments.push_back(segment);
+    for (const PlacedBox& placed : layout.boxes(*box.from)) {
+      const Shape slot_strides = dense_strides(placed.shape);
+      kernels::Segment segment{.tensor = index,
+                               .tensor_dtype = target.dtype,
+                               .slot_dtype = box.from->spec.dtype,
+                               .tensor_offset = tensor_offset};
+      const std::optional<Shape> shape = common(box, placed, slot_strides, tensor_strides, segment);
+      if (!shape) continue;
+      if (!merge_dimensions(*shape, tensor_strides, slot_strides, segment)) return false;
+      segments.push_back(segment);
+    }
     if (boxes.size() > 1) {
       const auto join = static_cast<std::size_t>(target.join_dim);
       tensor_offset += static_cast<std::uint64_t>(box.shape[join] * tensor_strides[join]) * size_of(target.dtype);
@@ -145,7 +162,7 @@ absl::StatusOr<Plan> Plan::scatter(const Layout& layout, std::span<const TargetT
                                   ", but is made of other tensors"));
       continue;
     }
-    if (!append_segments(*boxes, target, i, plan.segments_))
+    if (!append_segments(layout, *boxes, target, i, plan.segments_))
       differences.push_back(cat("target ", target.name, ": a part lies in more than ", kernels::kMaxRank,
                                 " separate strides; slice or join fewer dimensions"));
     written.emplace(target.data, Written{&target, *std::move(boxes)});

@@ -10,6 +10,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -28,6 +29,7 @@ struct LayoutParts {
   std::vector<Alias> aliases;
   std::uint64_t bytes = 0;
   std::string description;
+  std::optional<Division> division;
 };
 
 void name_limit(auto& archive, const char* key, std::string_view name) {
@@ -59,9 +61,21 @@ void fields(auto& archive, Is<Alias> auto& alias) {
   archive("name", alias.name);
   archive("tensor", alias.tensor);
 }
+void fields(auto& archive, Is<Cut> auto& cut) {
+  archive("pieces", cut.pieces);
+  archive("regions", cut.regions);
+  archive("bounds", cut.bounds);
+}
+void fields(auto& archive, Is<Division> auto& division) {
+  archive("regions", division.regions);
+  archive("granule", division.granule);
+  archive("cuts", division.cuts);
+  archive("cut_of", division.cut_of);
+}
 void fields(auto& archive, Is<LayoutParts> auto& layout) {
   archive("aliases", layout.aliases);
   archive("bytes", layout.bytes);
+  archive("division", layout.division);
   archive.bytes("description", layout.description);  // UTF-8, and longer than the texts of a message
   archive("tensors", layout.tensors);                // last, so that a test can make the list longer
 }

@@ -173,8 +173,9 @@ void MessageReader::read(const CborValue& found, Layout& value) {
   LayoutParts parts;
   read(found, parts);
   if (!status_.ok()) return;
-  absl::StatusOr<Layout> layout = Layout::from_placements(std::move(parts.tensors), std::move(parts.aliases),
-                                                          parts.bytes, std::move(parts.description));
+  absl::StatusOr<Layout> layout =
+      Layout::from_placements(std::move(parts.tensors), std::move(parts.aliases), parts.bytes,
+                              std::move(parts.description), std::move(parts.division));
   if (!layout.ok()) return fail(message_of(layout.status()));
   value = *std::move(layout);
 }

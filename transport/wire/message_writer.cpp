@@ -80,7 +80,8 @@ void MessageWriter::write(Bytes& to, const Layout& layout, Added) {
         LayoutParts{.tensors = {layout.tensors().begin(), layout.tensors().end()},
                     .aliases = {layout.aliases().begin(), layout.aliases().end()},
                     .bytes = layout.bytes(),
-                    .description = layout.description()},
+                    .description = layout.description(),
+                    .division = layout.division()},
         Added());
 }
 
