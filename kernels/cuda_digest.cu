@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   Digest of_warp;
 #pragma unroll 1
   for (std::uint64_t tile = begin; tile < end; ++tile) {
-    const Digest hash = LoadedTile::load(slot, tile, target.bytes).sums(block_keys).page_hash(tile, target.bytes);
+    const Digest hash = LoadedTile::load(slot, tile, target.bytes).sums(block_keys).page_hash(tile, target);
     of_warp.low += hash.low;
     of_warp.high += hash.high;
   }
@@ -37,21 +37,23 @@ CudaResult DigestCell::make(DigestCell* made) {
   return {};
 }
 
-CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestOutput* target) {
+CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestOutput* target, std::uint64_t first_page) {
   if (tiles_of(bytes) > DigestTotals::kMostTiles) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   if (missing_tiles_ != 0) BASCULE_CUDA_CHECK(cudaMemsetAsync(totals_.as<void>(), 0, sizeof(DigestTotals), stream));
   bytes_ = bytes;
   missing_tiles_ = tiles_of(bytes);
-  *target = {
-      .totals = totals_.as<DigestTotals>(), .sums = sums_.as<DigestTotals>(), .tiles = missing_tiles_, .bytes = bytes};
+  *target = {.totals = totals_.as<DigestTotals>(),
+             .sums = sums_.as<DigestTotals>(),
+             .tiles = missing_tiles_,
+             .bytes = bytes,
+             .first_page = first_page};
   return {};
 }
 
-Digest DigestCell::digest() const {
-  if (bytes_ == 0) return TileTotal{}.finish(0);  // no tiles, so no sums
+TileTotal DigestCell::total() const {
+  if (bytes_ == 0) return {};  // no tiles, so no sums
   const auto& [words] = *sums_.as<DigestTotals>();
-  const TileTotal total{.low = DigestTotals::half(words[0], words[1]), .high = DigestTotals::half(words[2], words[3])};
-  return total.finish(bytes_);
+  return {.low = DigestTotals::half(words[0], words[1]), .high = DigestTotals::half(words[2], words[3])};
 }
 
 CudaResult digest_piece(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,

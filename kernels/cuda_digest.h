@@ -10,6 +10,7 @@
 
 #include <bascule/kernels/cuda_memory.h>
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_function.h>
 
 namespace bascule::inline v0::kernels::cuda {
 
@@ -44,6 +45,7 @@ struct DigestOutput {
   DigestTotals* totals = nullptr;  // null: no digest is requested; holds zeros between two digests
   DigestTotals* sums = nullptr;    // pinned
   std::uint64_t tiles = 0, bytes = 0;
+  std::uint64_t first_page = 0;  // the number of the first page in its version
 };
 
 inline std::uint64_t tiles_of(std::uint64_t bytes) { return (bytes + kTileBytes - 1) / kTileBytes; }
@@ -55,15 +57,18 @@ class DigestCell {
 
   // Starts the digest of a slot of `bytes` bytes, which kernels make tile by tile in one launch or several; `target`
   // receives where they store it. If the last target's tiles were not all launched, clears the totals first, on
-  // `stream`. Returns cudaErrorInvalidValue if there are more than kMostTiles tiles.
-  CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target);
+  // `stream`. Returns cudaErrorInvalidValue if there are more than kMostTiles tiles. If the slot is a region of a
+  // version, `first_page` is the number of its first page, and total() is the region's part of the version's total.
+  CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target, std::uint64_t first_page = 0);
   // Reports that `tiles` tiles of the target were given to kernels.
   void launched(std::uint64_t tiles) { missing_tiles_ -= tiles; }
   // Call it if the enqueued work may never run: the next target() then clears the totals.
   void forget() { missing_tiles_ = kUnknown; }
 
-  // The last target's digest, valid once an event recorded after its last kernel has passed.
-  Digest digest() const;
+  // The sum of the page hashes of the last target, and its digest; valid once an event recorded after its last kernel
+  // has passed.
+  TileTotal total() const;
+  Digest digest() const { return total().finish(bytes_); }
 
  private:
   DeviceMemory totals_;

@@ -6,8 +6,10 @@
 namespace bascule::inline v0::kernels::cuda {
 
 CudaResult PackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
-                          PackPlan* made, std::span<const Arithmetic> arithmetic) {
+                          PackPlan* made, std::span<const Arithmetic> arithmetic, std::uint64_t first_page) {
+  if (first_page != 0 && !arithmetic.empty()) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   PackPlan plan;
+  plan.first_page_ = first_page;
   BASCULE_CUDA_PASS(plan.set(pack_table(segments, tensors, slot_bytes, arithmetic), tensors, slot_bytes));
   *made = std::move(plan);
   return {};
@@ -24,7 +26,7 @@ CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want
   BASCULE_CUDA_PASS(guard.result());
   BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
   target_ = {};
-  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target_));
+  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target_, first_page_));
   slot_ = static_cast<std::byte*>(slot);
   tiles_done_ = 0;
   return {};

@@ -90,6 +90,7 @@ class TilePlan {
   // The digest of the last slot that was packed or unpacked to its end with want_digest. Valid once an event that was
   // recorded after that work has passed, and until the next call.
   Digest digest() const { return cell_.digest(); }
+  TileTotal total() const { return cell_.total(); }  // the sum of its page hashes
 
  protected:
   // Uploads `table` to the current device. Returns cudaErrorInvalidValue if it does not cover the whole slot.

@@ -94,16 +94,16 @@ class ThreadSums {
 
   // Call it after the last step. Returns the hash of the warp's page in its first lane, and zeros in the other lanes
   // and for a page past the slot's end. All lanes call it.
-  __device__ Digest page_hash(std::uint64_t tile, std::uint64_t bytes) {
+  __device__ Digest page_hash(std::uint64_t tile, const DigestOutput& target) {
     for (std::uint64_t& sum : sums_)
       for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
     const std::uint64_t page = tile * kTilePages + threadIdx.x / 32;
-    if (threadIdx.x % 32 != 0 || page * kPageBytes >= bytes) return {};
-    return mix128(sums_[0], sums_[1], page);
+    if (threadIdx.x % 32 != 0 || page * kPageBytes >= target.bytes) return {};
+    return mix128(sums_[0], sums_[1], target.first_page + page);
   }
   // Adds the page's hash to the cell. All threads of the block call it.
   __device__ void finish(std::uint64_t tile, const DigestOutput& target) {
-    give_hashes(page_hash(tile, target.bytes), 1, target);
+    give_hashes(page_hash(tile, target), 1, target);
   }
 
  private:

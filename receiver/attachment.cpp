@@ -11,7 +11,7 @@
 namespace bascule::inline v0 {
 
 std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, const SlotView& slot,
-                                                     std::vector<TensorView> fused) {
+                                                     std::vector<TensorView> fused, bool fused_all) {
   auto weights = std::make_shared<Weights>();
   weights->tensors_ = std::move(fused);
   for (TensorView& view : weights->tensors_) view.device = slot.device;
@@ -23,8 +23,10 @@ std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, const
                                  .data = slot.bytes.data() + tensor.offset,
                                  .device = slot.device});
   };
-  for (const Placement& tensor : layout.tensors()) add(tensor.spec.name, tensor);
-  for (const Alias& alias : layout.aliases()) add(alias.name, layout.tensors()[alias.tensor]);
+  if (!fused_all) {
+    for (const Placement& tensor : layout.tensors()) add(tensor.spec.name, tensor);
+    for (const Alias& alias : layout.aliases()) add(alias.name, layout.tensors()[alias.tensor]);
+  }
   std::ranges::sort(weights->tensors_, {}, &TensorView::name);
   return weights;
 }
@@ -180,7 +182,8 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
       return room;
     }
     const std::span<const std::byte> fused(tensors.fused.get(), read_plan_.fusion.memory_bytes());
-    tensors.weights = WeightsBuilder::build(layout_, view, read_plan_.fusion.views(view.bytes, fused));
+    tensors.weights =
+        WeightsBuilder::build(layout_, view, read_plan_.fusion.views(view.bytes, fused), read_plan_.fusion.has_all());
   }
   ++prepared_[view.slot];
   Ready ready{.view = view, .weights = tensors.weights};
@@ -248,14 +251,20 @@ absl::Status Attachment::fuse(const Publication& publication, const SlotView& vi
   // The version was prepared before, and the engine may already read the copies.
   if (!tensors.fused || tensors.fused_version == publication.version) return absl::OkStatus();
   const std::span<std::byte> fused(tensors.fused.get(), read_plan_.fusion.memory_bytes());
+  const bool verifies = read_plan_.fusion.has_all() && publication.digest && digest_ != DigestMode::kOff;
+  std::optional<Digest> found;
   if (view.device == kHost) {
-    read_plan_.fusion.copy(view.bytes, fused, pool);
+    found = read_plan_.fusion.copy(view.bytes, fused, verifies, pool);
   } else {
     const std::vector<std::byte*> addresses = read_plan_.fusion.addresses(fused);
     BASCULE_TRY(queue_->run(*fuses_, std::vector<const std::byte*>(addresses.begin(), addresses.end()),
-                            view.bytes.data(), false, std::nullopt));
-    BASCULE_TRY(queue_->finish(deadline).status());
+                            view.bytes.data(), verifies, std::nullopt));
+    BASCULE_ASSIGN(found, queue_->finish(deadline));
   }
+  if (verifies && found != publication.digest)
+    return absl::DataLossError(cat("slot ", publication.slot.index, " of version ", publication.version,
+                                   ": what was copied has the digest ", to_hex(found.value_or(Digest{})),
+                                   ", sealed was ", to_hex(*publication.digest)));
   tensors.fused_version = publication.version;
   return absl::OkStatus();
 }

@@ -25,8 +25,9 @@ namespace bascule::inline v0 {
 // Builds the tensors of a slot from the layout and the slot's address, or the tensors of one of the engine's sets.
 class WeightsBuilder {
  public:
-  static std::shared_ptr<const Weights> build(const Layout& layout, const SlotView& slot,
-                                              std::vector<TensorView> fused);
+  // `fused` are more tensors or, with `fused_all`, all of them.
+  static std::shared_ptr<const Weights> build(const Layout& layout, const SlotView& slot, std::vector<TensorView> fused,
+                                              bool fused_all = false);
   // Builds the tensors of `targets`, placed at `addresses`. `targets` must outlive the result.
   static std::shared_ptr<const Weights> build(std::span<const TargetTensor> targets,
                                               std::span<std::byte* const> addresses);
@@ -74,8 +75,8 @@ class Attachment {
   // Copies bytes as they are written, until `deadline`. Returns true if more are to come. Blocks, mostly asleep.
   // Prepare thread.
   bool copy_behind(const Publication& publication, Deadline deadline);
-  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Errors come only from a
-  // device.
+  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Returns errors of a
+  // device, and DATA_LOSS if all bytes were copied and are not those that were sealed.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
   void end_read(SlotId slot);  // ends one view's read; the last one returns the slot to the scheme. Prepare thread
   // Blocks until no device still copies for this attachment, even for calls that ran out of time. Returns

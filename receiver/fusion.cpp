@@ -8,7 +8,6 @@
 namespace bascule::inline v0 {
 
 absl::StatusOr<Fusion> Fusion::make(std::span<const FusedOrder> orders, const Layout& layout) {
-  constexpr std::uint64_t kLine = 64;
   Fusion made;
   std::vector<TargetTensor> copies;
   for (const FusedOrder& order : orders) {
@@ -20,19 +19,34 @@ absl::StatusOr<Fusion> Fusion::make(std::span<const FusedOrder> orders, const La
     Joined joined{.spec = *std::move(spec), .in_place = true};
     if (const std::optional<std::uint64_t> offset = layout.joined_at(order.parts)) {
       joined.offset = *offset;
+      made.tensors_.push_back(std::move(joined));
     } else {
-      joined.in_place = false;
-      joined.offset = made.memory_bytes_;
       TargetTensor copy{.name = order.name, .dtype = joined.spec.dtype, .shape = joined.spec.shape};
       for (const std::string& part : order.parts) copy.parts.push_back({.tensor = part});
-      copies.push_back(std::move(copy));
-      made.copy_offsets_.push_back(joined.offset);
-      made.memory_bytes_ += (byte_count(joined.spec.dtype, joined.spec.shape) + kLine - 1) / kLine * kLine;
+      made.add_copy(std::move(copy), copies);
     }
-    made.tensors_.push_back(std::move(joined));
+  }
+  if (layout.division()) {
+    made.has_all_ = true;
+    const std::size_t first = made.tensors_.size();
+    for (const Placement& tensor : layout.tensors())
+      made.add_copy({.name = tensor.spec.name, .dtype = tensor.spec.dtype, .shape = tensor.spec.shape}, copies);
+    for (const Alias& alias : layout.aliases()) {
+      Joined other = made.tensors_[first + alias.tensor];
+      other.spec.name = alias.name;
+      made.tensors_.push_back(std::move(other));
+    }
   }
   BASCULE_ASSIGN(made.plan_, Plan::scatter(layout, copies, true));
   return made;
+}
+
+void Fusion::add_copy(TargetTensor copy, std::vector<TargetTensor>& copies) {
+  constexpr std::uint64_t kLine = 64;
+  tensors_.push_back({.spec = copy.spec(), .in_place = false, .offset = memory_bytes_});
+  copy_offsets_.push_back(memory_bytes_);
+  memory_bytes_ += (byte_count(copy.dtype, copy.shape) + kLine - 1) / kLine * kLine;
+  copies.push_back(std::move(copy));
 }
 
 std::vector<TensorView> Fusion::views(std::span<const std::byte> slot, std::span<const std::byte> memory) const {
@@ -46,8 +60,9 @@ std::vector<TensorView> Fusion::views(std::span<const std::byte> slot, std::span
   return all;
 }
 
-void Fusion::copy(std::span<const std::byte> slot, std::span<std::byte> memory, kernels::ThreadPool& pool) const {
-  kernels::unpack(plan_.segments(), addresses(memory), slot, false, pool);
+std::optional<Digest> Fusion::copy(std::span<const std::byte> slot, std::span<std::byte> memory, bool want_digest,
+                                   kernels::ThreadPool& pool) const {
+  return kernels::unpack(plan_.segments(), addresses(memory), slot, want_digest, pool);
 }
 
 std::vector<std::byte*> Fusion::addresses(std::span<std::byte> memory) const {

@@ -35,10 +35,6 @@ absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
     if (!read_plan.copy_plan->reads_all() && copier_->device() == kHost)
       read_plan.whole_tiles = WholeTiles::make(*read_plan.copy_plan, layout);
   } else {
-    if (layout.division())
-      return unimplemented("the tensors lie in pieces in ", layout.division()->regions,
-                           " regions, so they cannot be read in place; give the receiver tensors to copy to "
-                           "(Receiver::register_model)");
     BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
   }
   return read_plan;

@@ -216,7 +216,7 @@ void Publisher::finish(const Publication& publication, Clock::time_point packing
 // f16 has no values above 65,504: larger ones become infinite, and an engine that reads them answers nonsense.
 void Publisher::look_for_infinities(const Publication& publication) {
   const SlotMemory& memory = slots_->memory(publication.slot);
-  if (may_overflow_.empty() || memory.device != kHost) return;
+  if (may_overflow_.empty() || memory.device != kHost || registration_->layout().division()) return;
   const std::vector<std::string> names = with_infinities(may_overflow_, {memory.data(), memory.bytes}, pool_);
   if (names.empty()) return;
   std::string warning =

@@ -102,7 +102,8 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
 }
 
 absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> specs, int device,
-                                                    std::optional<DType> wire_dtype, std::string description) {
+                                                    std::optional<DType> wire_dtype, std::string description,
+                                                    const std::optional<Division>& division) {
   if (specs.empty()) return invalid_argument("register_model: the model has no tensors");
   Registration made;
   made.device_ = device;
@@ -111,12 +112,13 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
     made.known_.push_back({.spec = spec, .tied_to = std::nullopt});
     if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
   }
-  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), {}, {}, std::move(description)));
+  BASCULE_ASSIGN(made.layout_, division ? Layout::divide(std::move(specs), {}, *division, std::move(description))
+                                        : Layout::arrange(std::move(specs), {}, {}, std::move(description)));
   return made;
 }
 
 absl::Status Registration::fuse(std::span<const std::vector<std::string>> requests) {
-  if (requests.empty()) return absl::OkStatus();
+  if (requests.empty() || layout_.division()) return absl::OkStatus();  // boxes do not lie side by side
   std::vector<TensorSpec> specs;
   std::vector<std::pair<std::string, std::string>> tied;
   for (const Known& known : known_) {

@@ -42,7 +42,8 @@ class Registration {
   // Makes a registration without tensors: versions come from other weights, or from loans that the caller fills. The
   // stream is the device's default one. INVALID_ARGUMENT names the tensor and the problem.
   static absl::StatusOr<Registration> of_specs(std::vector<TensorSpec> specs, int device,
-                                               std::optional<DType> wire_dtype, std::string description = {});
+                                               std::optional<DType> wire_dtype, std::string description = {},
+                                               const std::optional<Division>& division = std::nullopt);
 
   const Layout& layout() const { return layout_; }
   bool has_tensors() const { return source_ != nullptr; }

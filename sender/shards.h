@@ -15,7 +15,7 @@
 
 namespace bascule::inline v0 {
 
-// A box of a tensor: where it lies in the whole tensor, and where its elements lie in this process's host memory.
+// A box of a tensor: where it lies in the whole tensor, and where its elements lie in this process.
 struct Shard {
   std::vector<std::int64_t> offset, shape;  // one number per dimension of the tensor
   std::vector<std::int64_t> strides{};      // elements; empty: contiguous in C order
@@ -34,6 +34,10 @@ class ShardSource {
   // Returns the same tensors and boxes in the same order at every call; only `data` and `strides` may differ. The span
   // is valid until the next call.
   virtual absl::StatusOr<std::span<const ShardedTensor>> tensors() = 0;
+  // The device on which all `data` lies, or kHost; the same at every call.
+  virtual int device() const { return kHost; }
+  // For shards on a device: the stream that writes them, as TensorSource::stream().
+  virtual Stream stream() const { return nullptr; }
 };
 
 // For shards whose memory does not move.

@@ -36,7 +36,8 @@ absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, i
 absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
   BASCULE_TRY(page_.add_table(slot.index));
   BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, set_->layout, device_));
-  if (const std::uint64_t bytes = set_->layout.bytes(); memory.bytes != bytes || !memory.is_whole()) {
+  if (const std::uint64_t bytes = set_->layout.bytes();
+      memory.bytes != bytes || !(set_->layout.division() || memory.is_whole())) {
     transport_->unmake_slot(slot);
     return absl::InternalError(cat("scheme ", endpoint_.scheme, " made a slot of ", memory.bytes, " bytes, with ",
                                    memory.mapping.bytes().size(), " of them mapped, expected ", bytes));

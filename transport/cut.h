@@ -10,6 +10,7 @@
 // is n, and each piece is one element.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,7 +33,7 @@ struct Cut {
   std::vector<std::uint32_t> regions{};  // one per box; boxes are in row-major order of where they begin
   std::vector<std::int64_t> bounds{};    // for each box, in each dimension of more than one piece: its first piece, and
                                          // the one after its last
-  friend bool operator==(const Cut&, const Cut&) = default;
+  friend auto operator<=>(const Cut&, const Cut&) = default;
 
   // The cut of these boxes, which must cover the tensor exactly, as plan_shards() proves, in any order.
   static Cut of(const TensorSpec& spec, std::vector<CutBox> boxes);

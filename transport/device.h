@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_function.h>
 #include <bascule/kernels/segment.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/posix/mapping.h>
@@ -65,10 +66,12 @@ class DeviceQueue {
   // else OK. Enqueues nothing.
   virtual absl::Status check(Stream caller) = 0;
 
-  // Makes a plan. Only Into::kSlot takes arithmetic. Blocks until the plan is uploaded.
+  // Makes a plan. Only Into::kSlot takes arithmetic and, for a slot that is a region of a version, the number of its
+  // first page. Blocks until the plan is uploaded.
   virtual absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                            std::size_t tensors, std::uint64_t slot_bytes,
-                                                           std::span<const kernels::Arithmetic> arithmetic) = 0;
+                                                           std::span<const kernels::Arithmetic> arithmetic,
+                                                           std::uint64_t first_page = 0) = 0;
   // Allocates uninitialised device memory, freed with the last copy of the pointer. Blocks. Returns RESOURCE_EXHAUSTED
   // if memory is short; the text says how much `what` ("the second set of the tensors") needs and how much the device
   // has.
@@ -117,6 +120,9 @@ class DeviceQueue {
   // Blocks until the device has done the operation; returns the digest if one was requested. Returns DEADLINE_EXCEEDED
   // if it is not done yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
+  // The sum of the page hashes of the last run() with `want_digest`, once finish() has returned OK: with a first page
+  // other than 0, a region's part of its version's total.
+  virtual kernels::TileTotal total() const = 0;
   // Blocks until the device has done all enqueued work, including the work of failed calls; until then it may still
   // read and write the memory that those calls were given. Returns OK for a lost device, and DEADLINE_EXCEEDED if work
   // is still under way.

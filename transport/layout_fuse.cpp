@@ -34,6 +34,7 @@ absl::StatusOr<TensorSpec> Layout::join(std::span<const std::string> names) cons
 }
 
 std::optional<std::uint64_t> Layout::joined_at(std::span<const std::string> names) const {
+  if (division_) return std::nullopt;
   std::optional<std::uint64_t> begin, end;
   for (const std::string& name : names) {
     const Placement* tensor = find(name);

@@ -68,7 +68,7 @@ struct Offer {
   std::string bytes;
   std::vector<int> descriptors;  // borrowed from the slots; at most kMostOffered
 };
-inline constexpr std::size_t kMostOffered = 14;  // the welcome carries two more
+inline constexpr std::size_t kMostOffered = 62;  // the welcome carries two more
 // Returns how many bytes are written of the slot's version, which the sender may still be writing; 0 over TCP, where
 // the worker cannot know. Any thread.
 using WrittenSoFar = std::function<std::uint64_t(SlotId)>;
@@ -104,6 +104,10 @@ class SenderTransport {  // one per sender
   // Allocates a new slot, for tensors on `device` (or kHost). Returns RESOURCE_EXHAUSTED if memory is short. Public
   // thread.
   virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) = 0;
+  // For schemes with a region per rank (Scheme::region_granule): allocates, in the process of rank `region`, the memory
+  // of that region of a new slot; its `place` is for offer(). make_slot() does this for region 0. `device` is the one
+  // on which the rank's tensors lie, or kHost. Public thread.
+  virtual absl::StatusOr<SlotMemory> make_region(const Layout& layout, std::uint32_t region, int device);
   // Called after make_slot(), once every process that writes the slot has mapped it, and before it is offered: from now
   // on no other process may write it. Public thread.
   virtual absl::Status seal_slot(SlotMemory&) { return absl::OkStatus(); }
@@ -173,6 +177,9 @@ struct Scheme {
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes
   bool many_writers = false;  // several processes can map a slot's descriptor and write it, until seal_slot()
+  // Not 0: a slot may consist of several regions, each of which another rank of a sharded trainer makes and writes.
+  // Regions begin at multiples of so many bytes, and workers read all of them at one range of addresses.
+  std::uint64_t region_granule = 0;
   // Versions arrive in the worker's own memory, on the device where the worker reads, so the core need not copy them
   // there.
   bool to_own_memory = false;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/mapping.h>
@@ -15,7 +16,14 @@ namespace bascule::inline v0 {
 
 class HostWindow;  // transport/device.h
 
-// A region that has a descriptor: a memfd, a file, or device memory.
+// A region of a slot that another process made and writes.
+struct OtherRegion {
+  ProcessFd descriptor;  // what a worker maps; none if the region has no bytes
+  std::string place;     // SlotMemory::place there
+};
+
+// Memory that has a descriptor: a memfd, a file, or device memory. For a slot of several regions it is region 0, which
+// rank 0 writes, or in another rank's process that rank's region.
 struct SlotMemory {
   ProcessFd descriptor;           // what a worker maps
   Mapping mapping;                // the sender's own, writable; none for device memory
@@ -24,6 +32,8 @@ struct SlotMemory {
   int device = kHost;             // the device whose memory it is, or kHost
   std::shared_ptr<std::byte> device_memory{};  // where the sender may write, if on a device
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
+  std::string place{};                         // a region's: where it lies, in bytes that only the scheme understands
+  std::vector<OtherRegion> others{};           // regions 1, 2, … of the slot
   std::shared_ptr<HostWindow> window{};        // lets a device pack into host memory; destroyed before the mapping
 
   // Whether all `bytes` can be written.

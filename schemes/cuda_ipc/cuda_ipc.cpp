@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,27 +24,53 @@ namespace {
 
 class CudaIpcSender final : public SenderTransport {
  public:
-  CudaIpcSender(RelayShape relay, cuda::ForNetwork network) : network_(network) {
+  CudaIpcSender(RelayShape relay, cuda::ForNetwork network, std::size_t slots) : network_(network), slots_(slots) {
     if (relay != RelayShape::kOff) dispatcher_.emplace(relay);
   }
 
+  absl::Status check(const Layout& layout) override {
+    if (!layout.division()) return absl::OkStatus();
+    if (dispatcher_)
+      return unimplemented("cuda-ipc: relay= hands on slots of one GPU, and these lie on those of ",
+                           layout.division()->regions, " ranks; leave relay= out");
+    if (layout.division()->regions * slots_ > kMostOffered)
+      return unimplemented("cuda-ipc: ", slots_, " slots of ", layout.division()->regions, " ranks need more than ",
+                           kMostOffered, " descriptors; use fewer ranks on this host");
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int device) override {
-    if (device == kHost) return unimplemented("cuda-ipc: the tensors lie in host memory; use shm");
-    if (!device_) {
-      BASCULE_ASSIGN(device_, cuda::find_device(device));
+    if (layout.division()) {
+      BASCULE_ASSIGN(SlotMemory memory, make_region(layout, 0, device));
+      memory.bytes = layout.bytes();
+      return memory;
     }
-    std::uint64_t allocated = 0;
-    absl::StatusOr<SlotMemory> memory = cuda::make_device_slot(*device_, layout.bytes(), network_, &allocated);
-    if (absl::IsUnimplemented(memory.status())) return annotate(memory.status(), "cuda-ipc needs that (use shm)");
-    if (memory.ok() && offer_.empty())
-      offer_ = to_bytes({.device = device_->uuid, .slot_bytes = allocated, .relays = dispatcher_.has_value()});
+    return allocate(layout.bytes(), device);
+  }
+
+  absl::StatusOr<SlotMemory> make_region(const Layout& layout, std::uint32_t region, int device) override {
+    const std::span<const std::uint64_t> borders = layout.region_borders();
+    BASCULE_ASSIGN(SlotMemory memory, allocate(borders[region + 1] - borders[region], device));
+    BASCULE_TRY(cuda::clear(memory));  // the digest covers the zeros up to the next region
     return memory;
   }
 
   absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) override {
     if (dispatcher_) dispatcher_->joined(worker);
-    Offer offer{.bytes = offer_, .descriptors = {}};
-    for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
+    CudaIpcOffer offered{.regions = {}, .relays = dispatcher_.has_value()};
+    Offer offer;
+    for (const OfferedSlot& slot : slots) {
+      const bool first = offered.regions.empty();
+      const auto add = [&](const ProcessFd& descriptor, std::string_view place) -> absl::Status {
+        BASCULE_ASSIGN(const CudaIpcRegion region, place.empty() ? CudaIpcRegion{} : parse_cuda_ipc_region(place));
+        if (first) offered.regions.push_back(region);
+        if (region.bytes > 0) offer.descriptors.push_back(descriptor.get());
+        return absl::OkStatus();
+      };
+      BASCULE_TRY(add(slot.memory->descriptor, slot.memory->place));
+      for (const OtherRegion& other : slot.memory->others) BASCULE_TRY(add(other.descriptor, other.place));
+    }
+    offer.bytes = to_bytes(offered);
     return offer;
   }
   void remove(WorkerId worker) override {
@@ -55,10 +82,22 @@ class CudaIpcSender final : public SenderTransport {
   }
 
  private:
-  const cuda::ForNetwork network_;               // does another scheme also send the slots to other hosts?
+  absl::StatusOr<SlotMemory> allocate(std::uint64_t bytes, int device) {
+    if (device == kHost) return unimplemented("cuda-ipc: the tensors lie in host memory; use shm");
+    if (!device_) {
+      BASCULE_ASSIGN(device_, cuda::find_device(device));
+    }
+    std::uint64_t allocated = 0;
+    absl::StatusOr<SlotMemory> memory = cuda::make_device_slot(*device_, bytes, network_, &allocated);
+    if (absl::IsUnimplemented(memory.status())) return annotate(memory.status(), "cuda-ipc needs that (use shm)");
+    if (memory.ok()) memory->place = to_bytes(CudaIpcRegion{.device = device_->uuid, .bytes = allocated});
+    return memory;
+  }
+
+  const cuda::ForNetwork network_;  // does another scheme also send the slots to other hosts?
+  const std::size_t slots_;
   std::optional<relay::Dispatcher> dispatcher_;  // nullopt: each worker copies from the slots, or reads them
   std::optional<cuda::Device> device_;
-  std::string offer_;  // the same for every slot; made with the first one, before any worker is admitted
 };
 
 class CudaIpcReceiver final : public ReceiverTransport {
@@ -67,33 +106,40 @@ class CudaIpcReceiver final : public ReceiverTransport {
       : device_(endpoint.device), kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
 
   absl::Status accept(ReceivedOffer offer) override {
-    if (offer.descriptors.size() != offer.slots.size())
-      return invalid_argument("cuda-ipc: expected ", offer.slots.size(), " descriptors, one for each slot, found ",
-                              offer.descriptors.size());
-    BASCULE_ASSIGN(const CudaIpcOffer place, parse_cuda_ipc_offer(offer.bytes));
-    if (place.slot_bytes < offer.slot_bytes)
-      return invalid_argument("cuda-ipc: a slot has ", place.slot_bytes, " bytes, expected ", offer.slot_bytes);
-    absl::StatusOr<cuda::Device> home = cuda::find_device(place.device);
-    if (!home.ok())
-      return annotate(home.status(), "cuda-ipc: the slots lie on a GPU that this process must see (or use shm)");
-    const int reads_on = device_ == kHost ? home->ordinal : device_;
-    if (reads_on != home->ordinal)
-      BASCULE_TRY(annotate(cuda::find_device(reads_on).status(), "cuda-ipc: the slots are to be read on another GPU"));
-    if (place.relays && !end_) {
-      BASCULE_TRY(join_relay(reads_on, home->ordinal, offer.slot_bytes));
+    BASCULE_ASSIGN(const CudaIpcOffer places, parse_cuda_ipc_offer(offer.bytes));
+    const std::size_t of_slot = places.descriptors();
+    if (offer.descriptors.size() != offer.slots.size() * of_slot)
+      return invalid_argument("cuda-ipc: expected ", of_slot, " descriptors for each of ", offer.slots.size(),
+                              " slots, found ", offer.descriptors.size());
+    if (places.slot_bytes() < offer.slot_bytes || of_slot == 0)
+      return invalid_argument("cuda-ipc: a slot has ", places.slot_bytes(), " bytes, expected ", offer.slot_bytes);
+    std::vector<int> homes;  // of the regions that have bytes
+    for (const CudaIpcRegion& region : places.regions) {
+      if (region.bytes == 0) continue;
+      absl::StatusOr<cuda::Device> home = cuda::find_device(region.device);
+      if (!home.ok())
+        return annotate(home.status(), "cuda-ipc: the slots lie on a GPU that this process must see (or use shm)");
+      homes.push_back(home->ordinal);
     }
+    const int reads_on = device_ == kHost ? homes.front() : device_;
+    if (reads_on != homes.front())
+      BASCULE_TRY(annotate(cuda::find_device(reads_on).status(), "cuda-ipc: the slots are to be read on another GPU"));
+    if (places.relays && !end_) {
+      if (homes.size() > 1) return invalid_argument("cuda-ipc: slots on several GPUs are not relayed");
+      BASCULE_TRY(join_relay(reads_on, homes.front(), offer.slot_bytes));
+    }
+    // Slots on several GPUs have no home: all GPUs read them where they lie, each byte over its own link.
+    const int home = places.regions.size() > 1 ? reads_on : homes.front();
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       if (slots_.contains(offer.slots[i])) continue;
-      BASCULE_ASSIGN(const cuda::Allocation allocation,
-                     cuda::Allocation::import(home->ordinal, offer.descriptors[i].get(), place.slot_bytes, reads_on));
-      absl::StatusOr<cuda::DeviceMapping> mapping = cuda::DeviceMapping::map(allocation, Access::kReadOnly, reads_on);
+      absl::StatusOr<cuda::DeviceMapping> mapping =
+          map(places, homes, std::span(offer.descriptors).subspan(i * of_slot, of_slot), reads_on);
       if (!mapping.ok())
         return annotate(mapping.status(), "cuda-ipc: the slots cannot be read where they lie (use shm)");
       const auto made = std::make_shared<cuda::DeviceMapping>(*std::move(mapping));
-      slots_.insert_or_assign(offer.slots[i], Slot{.mapping = made, .home = home->ordinal});
+      slots_.insert_or_assign(offer.slots[i], Slot{.mapping = made, .home = home});
       if (relay_receiver_)
-        relay_receiver_->add(offer.slots[i],
-                             {.bytes = {made->data(), offer.slot_bytes}, .device = home->ordinal, .owner = made},
+        relay_receiver_->add(offer.slots[i], {.bytes = {made->data(), offer.slot_bytes}, .device = home, .owner = made},
                              offer.written);
     }
     return absl::OkStatus();
@@ -135,6 +181,19 @@ class CudaIpcReceiver final : public ReceiverTransport {
     int home = kHost;  // the device that has the memory
   };
 
+  static absl::StatusOr<cuda::DeviceMapping> map(const CudaIpcOffer& places, std::span<const int> homes,
+                                                 std::span<const UniqueFd> descriptors, int reads_on) {
+    std::vector<cuda::Allocation> allocations;
+    for (const CudaIpcRegion& region : places.regions) {
+      if (region.bytes == 0) continue;
+      const std::size_t i = allocations.size();
+      BASCULE_ASSIGN(cuda::Allocation allocation,
+                     cuda::Allocation::import(homes[i], descriptors[i].get(), region.bytes, reads_on));
+      allocations.push_back(std::move(allocation));
+    }
+    return cuda::DeviceMapping::map(allocations, Access::kReadOnly, reads_on);
+  }
+
   // A worker on the slots' own device reads them in place, and tells the sender so.
   absl::Status join_relay(int reads_on, int home, std::uint64_t slot_bytes) {
     if (reads_on == home) {
@@ -162,7 +221,8 @@ Scheme cuda_ipc_scheme() {
   Scheme scheme = cuda_ipc_facts();
   scheme.make_sender = [](const Endpoint& endpoint, Epoch) {
     return std::make_unique<CudaIpcSender>(relay::kShape.in(endpoint).value_or(RelayShape::kOff),
-                                           endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
+                                           endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo,
+                                           static_cast<std::size_t>(endpoint.slots));
   };
   scheme.make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); };
   return scheme;

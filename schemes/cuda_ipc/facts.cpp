@@ -1,4 +1,5 @@
 #include <bascule/schemes/cuda_ipc/cuda_ipc.h>
+#include <bascule/schemes/cuda_ipc/offer.h>
 #include <bascule/schemes/relay/options.h>
 
 namespace bascule::inline v0 {
@@ -8,6 +9,7 @@ Scheme cuda_ipc_facts() {
           .needs_descriptors = true,
           .maps_once = true,
           .on_device = true,
+          .region_granule = kRegionGranule,
           .options = relay::options(),
           .make_sender = {},
           .make_receiver = {}};

@@ -38,6 +38,31 @@ absl::StatusOr<Stated> read_boxes(std::span<const TensorSpec> specs, std::vector
   return stated;
 }
 
+// Which region holds which box: each rank's region has the boxes that it owns.
+Division divide(std::span<const TensorSpec> specs, std::span<const std::vector<ShardBox>> boxes, const ShardPlan& plan,
+                std::uint64_t granule) {
+  std::vector<std::vector<CutBox>> of_tensor(specs.size());
+  for (std::uint32_t rank = 0; rank < boxes.size(); ++rank)
+    for (const std::uint32_t number : plan.ranks[rank].boxes) {
+      const ShardBox& box = boxes[rank][number];
+      of_tensor[box.tensor].push_back({.region = rank,
+                                       .offset = {box.offset.begin(), box.offset.end()},
+                                       .shape = {box.shape.begin(), box.shape.end()}});
+    }
+  Division division{.regions = static_cast<std::uint32_t>(boxes.size()), .granule = granule};
+  std::map<Cut, std::uint32_t> numbers;
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const std::vector<std::int64_t>& shape = specs[t].shape;
+    if (of_tensor[t].empty())  // a tensor without elements
+      of_tensor[t].push_back({.region = 0, .offset = std::vector<std::int64_t>(shape.size(), 0), .shape = shape});
+    Cut cut = Cut::of(specs[t], std::move(of_tensor[t]));
+    const auto [known, is_new] = numbers.try_emplace(cut, static_cast<std::uint32_t>(division.cuts.size()));
+    if (is_new) division.cuts.push_back(std::move(cut));
+    division.cut_of.push_back(known->second);
+  }
+  return division;
+}
+
 // The first difference between rank 0's tensors and another rank's.
 absl::Status same_tensors(const std::vector<TensorSpec>& here, const std::vector<TensorSpec>& there, std::size_t rank) {
   const std::size_t common = std::min(here.size(), there.size());
@@ -54,11 +79,11 @@ absl::Status same_tensors(const std::vector<TensorSpec>& here, const std::vector
 }  // namespace
 
 absl::Status check_takes_ranks(const Scheme& scheme, const Endpoint& endpoint) {
-  if (!scheme.many_writers || endpoint.over_tcp())
+  if ((!scheme.many_writers && scheme.region_granule == 0) || endpoint.over_tcp())
     return unimplemented(
-        "several ranks write one slot, which needs memory that they share: expected an endpoint such as ",
-        "shm:///tmp/run, found ", scheme.name, endpoint.over_tcp() ? " over TCP" : "",
-        "; or gather the tensors and send them from one rank");
+        "several ranks write one version, which needs memory that workers reach on this host: expected an endpoint ",
+        "such as shm:///tmp/run, or cuda-ipc:///tmp/run for tensors on GPUs, found ", scheme.name,
+        endpoint.over_tcp() ? " over TCP" : "", "; or gather the tensors and send them from one rank");
   if (endpoint.slots == 1)
     return invalid_argument("slots=1: the parameters of one process live in the slot; use slots=2 with several ranks");
   return absl::OkStatus();
@@ -133,7 +158,7 @@ absl::Status Crew::wait_joined(Deadline deadline) {
 absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
   if (held_)
     return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
-  absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source));
+  absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source), scheme_);
   if (!held.ok()) return end(annotate(held.status(), "rank 0"));
   held_.emplace(*std::move(held));
   BASCULE_TRY(wait_joined(deadline));
@@ -156,7 +181,9 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
       stated.push_back(*std::move(read));
     }
     for (std::size_t rank = 0; rank < boxes.size(); ++rank) boxes[rank] = std::move(stated[rank].boxes);
-    return plan_shards(specs, boxes);
+    absl::StatusOr<ShardPlan> fits = plan_shards(specs, boxes);
+    if (fits.ok() && scheme_.region_granule > 0) division_ = divide(specs, boxes, *fits, scheme_.region_granule);
+    return fits;
   }();
   if (plan.ok()) owned_ = plan->ranks.front().boxes;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
@@ -229,6 +256,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
     if (message->kind == Kind::kReady) members_[*ready].call = message->number;
     if (message->kind != kind) continue;
     members_[*ready].came = *std::move(message);
+    members_[*ready].descriptors = std::move(frame->descriptors);
     waited[*ready] = nullptr;
   }
   return absl::OkStatus();
@@ -252,28 +280,57 @@ absl::Status Crew::gather(const std::string& call, std::uint64_t step) {
 }
 
 absl::Status Crew::plan_packing(const Layout& layout) {
-  if (packing_ && layout_ == layout) return absl::OkStatus();
-  BASCULE_ASSIGN(packing_, ShardPacking::make(layout, *held_, owned_));
+  if (layout_ == layout) return absl::OkStatus();
+  if (!division_) {
+    BASCULE_ASSIGN(packing_, ShardPacking::make(layout, *held_, owned_));
+  } else {
+    if (!region_) {
+      BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
+    }
+    BASCULE_TRY(region_->plan(layout, 0, *held_, owned_));
+  }
   layout_ = layout;
   return absl::OkStatus();
 }
 
-absl::Status Crew::show(const Layout& layout, const SlotMemory& memory) {
+absl::Status Crew::show(const Layout& layout, SlotMemory& memory) {
   BASCULE_TRY(plan_packing(layout));
-  BASCULE_ASSIGN(SharedTable table, SharedTable::make(layout.bytes()));
-  packing_->mark(table);
-  const std::uint64_t number = next_slot_++;
-  const std::vector<int> descriptors{memory.descriptor.get(), table.descriptor()};
-  RankMessage message(Kind::kSlot, number);
-  message.layout = layout;
-  message.bytes = memory.bytes;
-  message.data_offset = memory.data_offset;
-  BASCULE_TRY(say_to_all(message, descriptors));
+  Shown shown{.number = next_slot_++};
+  BASCULE_TRY(show_to_write(layout, memory, shown));
   // A late rank would map the slot when it is sealed, which fails.
   BASCULE_TRY(hear_all(Kind::kMapped, Deadline(timeout_), "mapped a slot", Late::kLost));
   for (std::size_t rank = 1; rank < members_.size(); ++rank)
-    BASCULE_TRY(annotate(received(members_[rank].came->status), cat(name_of_rank(rank), " cannot map a slot")));
-  shown_.insert_or_assign(memory.data(), Shown{.number = number, .table = std::move(table)});
+    BASCULE_TRY(annotate(received(members_[rank].came->status),
+                         cat(name_of_rank(rank), division_ ? " cannot make its region" : " cannot map a slot")));
+  if (division_) BASCULE_TRY(take_regions(memory));
+  shown_.insert_or_assign(memory.data(), std::move(shown));
+  return absl::OkStatus();
+}
+
+absl::Status Crew::show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown) {
+  std::vector<int> descriptors;
+  if (!division_) {
+    BASCULE_ASSIGN(shown.table, SharedTable::make(layout.bytes()));
+    packing_->mark(*shown.table);
+    descriptors = {memory.descriptor.get(), shown.table->descriptor()};
+  }
+  RankMessage message(Kind::kSlot, shown.number);
+  message.layout = layout;
+  message.bytes = memory.bytes;
+  message.data_offset = memory.data_offset;
+  return say_to_all(message, descriptors);
+}
+
+absl::Status Crew::take_regions(SlotMemory& memory) {
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    Member& member = members_[rank];
+    const bool has_bytes = layout_->region_borders()[rank] < layout_->region_borders()[rank + 1];
+    if (member.descriptors.size() != (has_bytes ? 1 : 0))
+      return lose(rank, invalid_argument("it gave ", member.descriptors.size(), " descriptors for its region"));
+    memory.others.push_back({.descriptor = has_bytes ? ProcessFd(std::move(member.descriptors.front())) : ProcessFd(),
+                             .place = std::exchange(member.came->description, {})});
+    member.descriptors.clear();
+  }
   return absl::OkStatus();
 }
 
@@ -289,20 +346,22 @@ void Crew::forget(const SlotMemory& memory) {
   }
 }
 
-absl::Status Crew::write(SlotMemory& memory, bool digest, kernels::ThreadPool& pool) {
+absl::Status Crew::write(const Layout& layout, SlotMemory& memory, bool digest, kernels::ThreadPool& pool) {
   writing_ = find(memory);
   if (writing_ == nullptr) return absl::InternalError("a slot that the ranks do not know");
   slot_ = &memory;
   digest_ = digest;
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
   if (other_strides) {
-    BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
+    layout_.reset();
+    BASCULE_TRY(plan_packing(layout));
   }
   RankMessage message(Kind::kWrite, writing_->number);
   message.step = step_;
   message.digest = digest;
   BASCULE_TRY(say_to_all(message));
-  packing_->write(*held_, memory.writable(), writing_->table, digest, pool);
+  if (division_) return region_->begin(*held_, memory, digest, pool);
+  packing_->write(*held_, memory.writable(), *writing_->table, digest, pool);
   return absl::OkStatus();
 }
 
@@ -311,15 +370,27 @@ absl::StatusOr<std::optional<Digest>> Crew::finish(Deadline deadline, kernels::T
   BASCULE_TRY(hear_all(Kind::kWritten, deadline, "written its part", Late::kLost));
   for (std::size_t rank = 1; rank < members_.size(); ++rank)
     BASCULE_TRY(annotate(received(members_[rank].came->status), name_of_rank(rank)));
+  if (division_) return digest_of_regions(deadline);
   if (!digest_) return std::nullopt;
   BASCULE_TRY(say_to_all(RankMessage(Kind::kDigest, writing_->number)));
   const std::span<const std::byte> slot = slot_->writable();
-  writing_->table.digest_share(slot, 0, members_.size(), pool);
+  writing_->table->digest_share(slot, 0, members_.size(), pool);
   BASCULE_TRY(hear_all(Kind::kDigested, deadline, "digested its share", Late::kLost));
   kernels::TileTotal total;
-  for (const kernels::TileTotal& tile : writing_->table.totals()) total.add(tile);
-  if (!table.empty()) std::ranges::copy(writing_->table.totals(), table.begin());
+  for (const kernels::TileTotal& tile : writing_->table->totals()) total.add(tile);
+  if (!table.empty()) std::ranges::copy(writing_->table->totals(), table.begin());
   return total.finish(slot.size());
+}
+
+absl::StatusOr<std::optional<Digest>> Crew::digest_of_regions(Deadline deadline) {
+  BASCULE_ASSIGN(kernels::TileTotal total, region_->finish(deadline));
+  if (!digest_) return std::nullopt;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    const std::vector<std::int64_t>& numbers = members_[rank].came->numbers;
+    if (numbers.size() != 2) return lose(rank, invalid_argument("it gave no part of the digest"));
+    total.add({.low = static_cast<std::uint64_t>(numbers[0]), .high = static_cast<std::uint64_t>(numbers[1])});
+  }
+  return total.finish(slot_->bytes);
 }
 
 void Crew::report(const absl::StatusOr<SendReport>& report) {

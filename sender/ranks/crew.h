@@ -11,6 +11,9 @@
 //   written ──────────────────────────▶ finish(): then the shared tiles
 //   ◀────────────────────────── report   report()
 //
+// A slot of several regions is not shared: each rank makes and writes its own region, and answers with what a worker
+// needs to reach it, and with its part of the digest.
+//
 // A rank that is lost cannot come back: it may still write into a slot, and the others may be at another step. So every
 // later send fails with the reason, until all ranks are started again.
 //
@@ -32,6 +35,7 @@
 #include <bascule/sender/options.h>
 #include <bascule/sender/ranks/messages.h>
 #include <bascule/sender/ranks/rank_line.h>
+#include <bascule/sender/ranks/region_packing.h>
 #include <bascule/sender/ranks/shard_packing.h>
 #include <bascule/transport/sender_status.h>
 #include <bascule/transport/slot_memory.h>
@@ -47,9 +51,9 @@ absl::Status check_takes_ranks(const Scheme& scheme, const Endpoint& endpoint);
 
 class Crew {
  public:
-  // `interrupted` may be empty; see SenderOptions.
-  Crew(std::uint32_t ranks, absl::Duration timeout, std::function<bool()> interrupted)
-      : timeout_(timeout), interrupted_(std::move(interrupted)), members_(ranks) {}
+  // `scheme` must outlive this object. `interrupted` may be empty; see SenderOptions.
+  Crew(std::uint32_t ranks, const Scheme& scheme, absl::Duration timeout, std::function<bool()> interrupted)
+      : timeout_(timeout), scheme_(scheme), interrupted_(std::move(interrupted)), members_(ranks) {}
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(members_.size()); }
 
@@ -63,14 +67,17 @@ class Crew {
   // tensor and the ranks; all ranks get the same text.
   absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
   const HeldShards& held() const { return *held_; }
+  // After meet(): how slots are divided among the ranks; nullopt if all write the same memory.
+  const std::optional<Division>& division() const { return division_; }
 
   // Waits until all ranks have begun the same call with the same step.
   absl::Status gather(const std::string& call, std::uint64_t step);
-  // Gives all ranks a new slot, which can still be mapped writable, and waits until they have mapped it.
-  absl::Status show(const Layout& layout, const SlotMemory& memory);
+  // Gives all ranks a new slot, which can still be mapped writable, and waits until they have mapped it. With a
+  // division, waits until they have made their regions, which are then in `memory`.
+  absl::Status show(const Layout& layout, SlotMemory& memory);
   void forget(const SlotMemory& memory);
   // Lets all ranks write their boxes, and writes rank 0's.
-  absl::Status write(SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
+  absl::Status write(const Layout& layout, SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
   // Waits until all have written, and digests what several of them write. Returns the table's total, without `digest`
   // nothing. UNAVAILABLE names a rank that is gone.
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline, kernels::ThreadPool& pool,
@@ -82,13 +89,14 @@ class Crew {
   struct Member {
     std::optional<RankLine> line;  // of another rank that has joined
     std::int64_t pid = 0;
-    std::uint64_t bytes = 0;          // that it sends
-    std::optional<RankMessage> came;  // the message that is awaited
-    std::uint64_t call = 0;           // the number of its call that waits for a report; 0: none
+    std::uint64_t bytes = 0;            // that it sends
+    std::optional<RankMessage> came;    // the message that is awaited
+    std::vector<UniqueFd> descriptors;  // that came with it
+    std::uint64_t call = 0;             // the number of its call that waits for a report; 0: none
   };
   struct Shown {
     std::uint64_t number = 0;
-    SharedTable table;
+    std::optional<SharedTable> table{};  // of a slot that all ranks write
   };
 
   std::string name_of_rank(std::size_t rank) const;
@@ -102,9 +110,13 @@ class Crew {
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
   absl::Status plan_packing(const Layout& layout);
+  absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);
+  absl::Status take_regions(SlotMemory& memory);
+  absl::StatusOr<std::optional<Digest>> digest_of_regions(Deadline deadline);
   Shown* find(const SlotMemory& memory);
 
   const absl::Duration timeout_;
+  const Scheme& scheme_;
   const std::function<bool()> interrupted_;
   std::mutex mutex_;             // guards joins, and what status() reads
   std::vector<Member> members_;  // by rank; the first is this rank, without a line
@@ -112,9 +124,11 @@ class Crew {
   bool met_ = false;
 
   std::optional<HeldShards> held_;
-  std::vector<std::uint32_t> owned_;  // by rank 0
-  std::optional<Layout> layout_;      // of the slots, once one is shown
-  std::optional<ShardPacking> packing_;
+  std::vector<std::uint32_t> owned_;     // by rank 0
+  std::optional<Layout> layout_;         // of the slots, once one is shown
+  std::optional<ShardPacking> packing_;  // rank 0's boxes, in memory that all ranks write
+  std::optional<Division> division_;
+  std::unique_ptr<RegionPacking> region_;    // rank 0's boxes, with a division
   std::map<const std::byte*, Shown> shown_;  // by the slot's address
   std::uint64_t next_slot_ = 1;
   std::uint64_t step_ = 0;

@@ -10,7 +10,7 @@ class CrewPacker final : public Packer {
   CrewPacker(Crew& crew, const Layout& layout, kernels::ThreadPool& pool) : crew_(crew), layout_(layout), pool_(pool) {}
 
   bool enqueues() const override { return false; }
-  bool makes_tables() const override { return true; }
+  bool makes_tables() const override { return !layout_.division(); }
   absl::Status reach(SlotMemory& memory) override { return crew_.show(layout_, memory); }
   void forget(const SlotMemory& memory) override { crew_.forget(memory); }
   absl::Status check(const Packing&) override { return absl::OkStatus(); }
@@ -20,7 +20,7 @@ class CrewPacker final : public Packer {
     bytes_done_ = &bytes_done;
     bytes_ = slot.bytes;
     table_ = want_digest ? table : std::span<kernels::TileTotal>();
-    return crew_.write(slot, want_digest, pool_);
+    return crew_.write(layout_, slot, want_digest, pool_);
   }
   absl::Status digest(std::span<const std::byte>, bool, Stream, std::span<kernels::TileTotal>) override {
     return failed_precondition("a sharded sender lends no slots");

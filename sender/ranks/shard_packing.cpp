@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <bascule/kernels/gather.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/transport/merge_dimensions.h>
 #include <bascule/transport/status.h>
 
@@ -37,8 +38,12 @@ absl::Status check_shard(const TensorSpec& spec, const Shard& shard) {
 
 // ---- what a rank holds ----
 
-absl::StatusOr<HeldShards> HeldShards::make(std::unique_ptr<ShardSource> source) {
+absl::StatusOr<HeldShards> HeldShards::make(std::unique_ptr<ShardSource> source, const Scheme& scheme) {
   if (!source) return invalid_argument("register_shards: no tensors were given");
+  if ((source->device() != kHost) != scheme.on_device)
+    return unimplemented("the shards lie in ", place_name(source->device()), ", and ", scheme.name, " keeps its slots ",
+                         scheme.on_device ? "on a device; use " : "in host memory; use ",
+                         names_of_schemes(/*on_device=*/!scheme.on_device));
   HeldShards made;
   made.source_ = std::move(source);
   BASCULE_ASSIGN(made.tensors_, made.source_->tensors());

@@ -15,6 +15,7 @@
 #include <bascule/sender/ranks/shared_table.h>
 #include <bascule/sender/shards.h>
 #include <bascule/transport/layout.h>
+#include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0 {
 
@@ -23,11 +24,13 @@ namespace bascule::inline v0 {
 class HeldShards {
  public:
   // INVALID_ARGUMENT, naming the tensor: a shard has another number of dimensions than its tensor, a negative size, or
-  // no data.
-  static absl::StatusOr<HeldShards> make(std::unique_ptr<ShardSource> source);
+  // no data. UNIMPLEMENTED: the slots of `scheme` are not where the shards are.
+  static absl::StatusOr<HeldShards> make(std::unique_ptr<ShardSource> source, const Scheme& scheme);
 
   std::span<const ShardedTensor> tensors() const { return tensors_; }  // as of the last refresh()
   std::vector<TensorSpec> specs() const;
+  int device() const { return source_->device(); }
+  Stream stream() const { return source_->stream(); }
   // Each box as the index of its tensor, its offset and its shape, one after the other.
   std::vector<std::int64_t> numbers() const;
 

@@ -23,12 +23,12 @@ absl::StatusOr<std::unique_ptr<ShardRank>> ShardRank::make(SenderOptions options
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   BASCULE_TRY(check_ranks(options, *scheme, endpoint));
   return starting_threads("the sender", [&]() -> absl::StatusOr<std::unique_ptr<ShardRank>> {
-    return std::make_unique<ShardRank>(std::move(endpoint), std::move(options));
+    return std::make_unique<ShardRank>(std::move(endpoint), *scheme, std::move(options));
   });
 }
 
-ShardRank::ShardRank(Endpoint endpoint, SenderOptions options)
-    : endpoint_(std::move(endpoint)), options_(std::move(options)), pool_(options_.threads) {}
+ShardRank::ShardRank(Endpoint endpoint, const Scheme& scheme, SenderOptions options)
+    : endpoint_(std::move(endpoint)), scheme_(scheme), options_(std::move(options)), pool_(options_.threads) {}
 
 absl::Status ShardRank::lose(const absl::Status& why) {
   lost_ = absl::Status(why.code(), cat("rank 0 is lost: ", message_of(why), "; start all ranks of the trainer again"));
@@ -37,9 +37,9 @@ absl::Status ShardRank::lose(const absl::Status& why) {
   return lost_;
 }
 
-absl::Status ShardRank::say(const RankMessage& message) {
+absl::Status ShardRank::say(const RankMessage& message, std::span<const int> descriptors) {
   BASCULE_TRY(lost_);
-  const absl::Status written = line_->write(to_bytes(message), Deadline(endpoint_.timeout));
+  const absl::Status written = line_->write(to_bytes(message), Deadline(endpoint_.timeout), descriptors);
   return written.ok() || absl::IsInvalidArgument(written) ? written : lose(written);
 }
 
@@ -55,7 +55,7 @@ absl::Status ShardRank::register_shards(std::unique_ptr<ShardSource> source, std
     return failed_precondition("register_shards: a model is registered already; each model needs its own ",
                                "sender and endpoint");
   const Deadline deadline(timeout);
-  absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source));
+  absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source), scheme_);
   if (!line_) {
     // If the shards cannot be sent, rank 0 is told, unless it is not there yet.
     const Deadline until = held.ok() ? deadline : Deadline(std::min(timeout, endpoint_.suspect_after));
@@ -95,19 +95,17 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
     if (!message.ok()) return lose(message.status());
     switch (message->kind) {
       case Kind::kSlot: {
-        BASCULE_TRY(answer(Kind::kMapped, map_slot(*message, std::move(frame->descriptors))));
+        BASCULE_TRY(take_slot(*message, std::move(frame->descriptors)));
         break;
       }
       case Kind::kForget: slots_.erase(message->number); break;
       case Kind::kWrite: {
-        const absl::Status written = caught([&] { return write(*message); });  // it calls the user's code
-        BASCULE_TRY(answer(Kind::kWritten, written));
-        if (!message->digest && written.ok()) message->kind = Kind::kDigest;  // nothing is left to do
+        BASCULE_TRY(write_part(*message));
         break;
       }
       case Kind::kDigest:
         if (const auto slot = slots_.find(message->number); slot != slots_.end())
-          slot->second.table.digest_share(slot->second.writable(), options_.rank, options_.ranks, pool_);
+          slot->second.table->digest_share(slot->second.writable(), options_.rank, options_.ranks, pool_);
         BASCULE_TRY(answer(Kind::kDigested, absl::OkStatus()));
         break;
       case Kind::kReport:
@@ -121,15 +119,59 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
   }
 }
 
+absl::Status ShardRank::take_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
+  if (!message.layout || message.bytes != message.layout->bytes())
+    return answer(Kind::kMapped, invalid_argument("rank 0 shows a slot without its layout"));
+  if (!message.layout->division()) return answer(Kind::kMapped, map_slot(message, std::move(descriptors)));
+  const absl::Status made = make_region(message);
+  RankMessage mapped(Kind::kMapped);
+  mapped.status = sent(made);
+  if (!made.ok()) return say(mapped);
+  const SlotMemory& region = slots_.at(message.number).region;
+  mapped.description = region.place;
+  const int descriptor = region.descriptor.get();
+  return say(mapped, descriptor < 0 ? std::span<const int>() : std::span(&descriptor, 1));
+}
+
+absl::Status ShardRank::make_region(RankMessage& message) {
+  if (message.layout->division()->regions != options_.ranks)
+    return invalid_argument("rank 0 shows a slot of ", message.layout->division()->regions, " regions for ",
+                            options_.ranks, " ranks");
+  if (!transport_) {
+    BASCULE_ASSIGN(transport_, scheme_.make_sender(endpoint_, /*epoch=*/0));
+  }
+  Slot slot;
+  if (message.layout->region_borders()[options_.rank] < message.layout->region_borders()[options_.rank + 1]) {
+    BASCULE_ASSIGN(slot.region, transport_->make_region(*message.layout, options_.rank, held_->device()));
+    slot.region.mapping.keep_from_children();
+  }
+  if (layout_ != message.layout) {
+    layout_ = std::move(message.layout);
+    BASCULE_TRY(plan_packing());
+  }
+  slots_.insert_or_assign(message.number, std::move(slot));
+  return absl::OkStatus();
+}
+
+absl::Status ShardRank::plan_packing() {
+  if (!layout_->division()) {
+    BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
+    return absl::OkStatus();
+  }
+  if (!region_) {
+    BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
+  }
+  return region_->plan(*layout_, options_.rank, *held_, owned_);
+}
+
 absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
-  if (descriptors.size() != 2 || !message.layout || message.bytes != message.layout->bytes())
-    return invalid_argument("rank 0 shows a slot without its memory, its table or its layout");
+  if (descriptors.size() != 2) return invalid_argument("rank 0 shows a slot without its memory or its table");
   BASCULE_ASSIGN(Mapping mapping,
                  Mapping::map(descriptors[0].get(), message.data_offset + message.bytes, Access::kReadWrite));
   BASCULE_ASSIGN(SharedTable table, SharedTable::map(descriptors[1].get(), message.bytes));
-  if (!packing_ || layout_ != message.layout) {
-    BASCULE_ASSIGN(packing_, ShardPacking::make(*message.layout, *held_, owned_));
+  if (layout_ != message.layout) {
     layout_ = std::move(message.layout);
+    BASCULE_TRY(plan_packing());
   }
   packing_->mark(table);
   mapping.keep_from_children();
@@ -140,15 +182,29 @@ absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> des
   return absl::OkStatus();
 }
 
-absl::Status ShardRank::write(const RankMessage& message) {
+absl::Status ShardRank::write_part(RankMessage& message) {
+  RankMessage written(Kind::kWritten);
+  const absl::Status done = caught([&] { return write(message, written.numbers); });  // it calls the user's code
+  written.status = sent(done);
+  BASCULE_TRY(say(written));
+  const bool digests = message.digest && !layout_->division();  // tiles of several ranks
+  if (!digests && done.ok()) message.kind = Kind::kDigest;      // else nothing is left to do
+  return absl::OkStatus();
+}
+
+absl::Status ShardRank::write(const RankMessage& message, std::vector<std::int64_t>& total) {
   const auto slot = slots_.find(message.number);
   if (slot == slots_.end()) return invalid_argument("rank 0 names slot ", message.number, ", which it did not show");
   if (message.step != step_) return failed_precondition("it is at step ", step_, ", and rank 0 at step ", message.step);
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) {
-    BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
+  if (other_strides) BASCULE_TRY(plan_packing());
+  if (!layout_->division()) {
+    packing_->write(*held_, slot->second.writable(), *slot->second.table, message.digest, pool_);
+    return absl::OkStatus();
   }
-  packing_->write(*held_, slot->second.writable(), slot->second.table, message.digest, pool_);
+  BASCULE_TRY(region_->begin(*held_, slot->second.region, message.digest, pool_));
+  BASCULE_ASSIGN(const kernels::TileTotal sum, region_->finish(Deadline(endpoint_.timeout)));
+  total = {static_cast<std::int64_t>(sum.low), static_cast<std::int64_t>(sum.high)};
   return absl::OkStatus();
 }
 

@@ -26,7 +26,7 @@ class ShardRank {
   // INVALID_ARGUMENT: the endpoint is malformed, or not of this host, or the rank is not below the number of ranks.
   // RESOURCE_EXHAUSTED: no thread can be started.
   static absl::StatusOr<std::unique_ptr<ShardRank>> make(SenderOptions options);
-  ShardRank(Endpoint endpoint, SenderOptions options);
+  ShardRank(Endpoint endpoint, const Scheme& scheme, SenderOptions options);
 
   // See Sender::register_shards().
   absl::Status register_shards(std::unique_ptr<ShardSource> source, std::string description, absl::Duration timeout);
@@ -42,22 +42,29 @@ class ShardRank {
 
  private:
   struct Slot {
-    Mapping mapping;
+    Mapping mapping{};
     std::uint64_t data_offset = 0, bytes = 0;
-    SharedTable table;
+    std::optional<SharedTable> table{};
+    SlotMemory region{};  // this rank's own, if the slot consists of several
     std::span<std::byte> writable() { return mapping.writable().subspan(data_offset, bytes); }
   };
 
-  absl::Status say(const RankMessage& message);
+  absl::Status say(const RankMessage& message, std::span<const int> descriptors = {});
   absl::Status answer(RankMessage::Kind kind, const absl::Status& status);
   // Does what rank 0 says, until that is a message of this kind, or the report of this call.
   absl::StatusOr<RankMessage> obey_until(RankMessage::Kind kind, Deadline deadline);
+  absl::Status take_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
   absl::Status map_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
-  absl::Status write(const RankMessage& message);
+  absl::Status make_region(RankMessage& message);
+  absl::Status plan_packing();
+  // `total`: this rank's part of the digest's, for a slot of several regions.
+  absl::Status write(const RankMessage& message, std::vector<std::int64_t>& total);
+  absl::Status write_part(RankMessage& message);
   absl::Status lose(const absl::Status& why);
   absl::Duration longest_send() const;
 
   const Endpoint endpoint_;
+  const Scheme& scheme_;
   const SenderOptions options_;
   kernels::ThreadPool pool_;
   std::optional<RankLine> line_;
@@ -66,6 +73,8 @@ class ShardRank {
   std::vector<std::uint32_t> owned_;
   std::optional<Layout> layout_;
   std::optional<ShardPacking> packing_;
+  std::unique_ptr<SenderTransport> transport_;  // makes regions; destroyed after the slots
+  std::unique_ptr<RegionPacking> region_;
   std::map<std::uint64_t, Slot> slots_;  // by rank 0's number
   std::uint64_t call_ = 0;               // the number of the last call
   std::uint64_t step_ = 0;

@@ -103,29 +103,38 @@ absl::StatusOr<UniqueFd> Allocation::export_descriptor() const {
 }
 
 absl::StatusOr<DeviceMapping> DeviceMapping::map(const Allocation& allocation, Access access, int device) {
+  return map({&allocation, 1}, access, device);
+}
+
+absl::StatusOr<DeviceMapping> DeviceMapping::map(std::span<const Allocation> allocations, Access access, int device) {
   BASCULE_ASSIGN(const Driver* const functions, driver());
   const DeviceGuard guard(device);
   BASCULE_TRY(cuda_status(guard.result()));
   BASCULE_CUDA(cudaFree(nullptr));
-  if (device != allocation.device() && !can_reach(device, allocation.device()))
-    return unimplemented("device ", device, " cannot reach the memory of device ", allocation.device(),
-                         " (no NVLink or PCIe peer access between them)");
-  CUdeviceptr address = 0;
-  BASCULE_CUDA_DRIVER(functions->mem_address_reserve(&address, allocation.bytes(), 0, 0, 0));
-  if (absl::Status status =
-          cuda_status(BASCULE_CUDA_CODE(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0)));
-      !status.ok()) {
-    keep_error(BASCULE_CUDA_CODE(functions->mem_address_free(address, allocation.bytes())));
-    return annotate(status, "map device memory (is it as large as the other end says?)");
+  std::uint64_t bytes = 0;
+  for (const Allocation& allocation : allocations) {
+    if (device != allocation.device() && !can_reach(device, allocation.device()))
+      return unimplemented("device ", device, " cannot reach the memory of device ", allocation.device(),
+                           " (no NVLink or PCIe peer access between them)");
+    bytes += allocation.bytes();
   }
-  DeviceMapping made;  // it now releases both
+  CUdeviceptr address = 0;
+  BASCULE_CUDA_DRIVER(functions->mem_address_reserve(&address, bytes, 0, 0, 0));
+  DeviceMapping made;  // it now releases everything
   made.address_ = address;
-  made.bytes_ = allocation.bytes();
+  made.bytes_ = bytes;
   made.device_ = device;
   CUmemAccessDesc may{};
   may.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   may.flags = access == Access::kReadOnly ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  BASCULE_CUDA_DRIVER(functions->mem_set_access(address, made.bytes_, &may, 1));
+  for (const Allocation& allocation : allocations) {
+    BASCULE_TRY(annotate(
+        cuda_status(BASCULE_CUDA_CODE(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0))),
+        "map device memory (is it as large as the other end says?)"));
+    made.mapped_.push_back(allocation.bytes());
+    BASCULE_CUDA_DRIVER(functions->mem_set_access(address, allocation.bytes(), &may, 1));
+    address += allocation.bytes();
+  }
   return made;
 }
 
@@ -135,12 +144,16 @@ DeviceMapping::~DeviceMapping() {
   keep_error(guard.result());
   const absl::StatusOr<const Driver*> functions = driver();
   if (!functions.ok()) return;
-  kernels::cuda::CudaResult unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
-  if (unmapped.code == CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset: this memory belongs to no context
-    (void)kernels::cuda::clear_error_of(cudaFree(nullptr));
-    unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
+  CUdeviceptr at = address_;
+  for (const std::uint64_t bytes : mapped_) {
+    kernels::cuda::CudaResult unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(at, bytes));
+    if (unmapped.code == CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset: this memory belongs to no context
+      (void)kernels::cuda::clear_error_of(cudaFree(nullptr));
+      unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(at, bytes));
+    }
+    keep_error(unmapped);
+    at += bytes;
   }
-  keep_error(unmapped);
   keep_error(BASCULE_CUDA_CODE((*functions)->mem_address_free(address_, bytes_)));
 }
 

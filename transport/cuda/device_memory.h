@@ -14,7 +14,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -75,13 +77,19 @@ class DeviceMapping {
   // an illegal address, which is a sticky error. Returns UNIMPLEMENTED if `device` is not the allocation's device and
   // cannot reach it.
   static absl::StatusOr<DeviceMapping> map(const Allocation& allocation, Access access, int device);
+  // Maps several allocations, each of whole granules and possibly of several devices, one after the other.
+  static absl::StatusOr<DeviceMapping> map(std::span<const Allocation> allocations, Access access, int device);
 
   DeviceMapping() = default;
   DeviceMapping(DeviceMapping&& other) noexcept
-      : address_(std::exchange(other.address_, 0)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
+      : address_(std::exchange(other.address_, 0)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        mapped_(std::exchange(other.mapped_, {})),
+        device_(other.device_) {}
   DeviceMapping& operator=(DeviceMapping&& other) noexcept {
     std::swap(address_, other.address_);
     std::swap(bytes_, other.bytes_);
+    std::swap(mapped_, other.mapped_);
     std::swap(device_, other.device_);
     return *this;
   }
@@ -95,6 +103,7 @@ class DeviceMapping {
  private:
   unsigned long long address_ = 0;  // CUdeviceptr
   std::uint64_t bytes_ = 0;
+  std::vector<std::uint64_t> mapped_{};  // the sizes of the allocations that are mapped there
   int device_ = -1;
 };
 

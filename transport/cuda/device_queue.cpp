@@ -37,6 +37,7 @@ class CudaPlan : public DevicePlan {
   virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) = 0;
   virtual void forget() = 0;
   virtual Digest digest() const = 0;
+  virtual kernels::TileTotal total() const = 0;
   virtual std::uint64_t slot_bytes() const = 0;
 };
 
@@ -47,6 +48,7 @@ class Packs final : public CudaPlan {
   }
   void forget() override { plan.forget(); }
   Digest digest() const override { return plan.digest(); }
+  kernels::TileTotal total() const override { return plan.total(); }
   std::uint64_t slot_bytes() const override { return plan.slot_bytes(); }
   kc::PackPlan plan;
 };
@@ -58,6 +60,7 @@ class Unpacks final : public CudaPlan {
   }
   void forget() override { plan.forget(); }
   Digest digest() const override { return plan.digest(); }
+  kernels::TileTotal total() const override { return plan.total(); }
   std::uint64_t slot_bytes() const override { return plan.slot_bytes(); }
   kc::UnpackPlan plan;
 };
@@ -89,14 +92,16 @@ class CudaQueue final : public DeviceQueue {
 
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                    std::size_t tensors, std::uint64_t slot_bytes,
-                                                   std::span<const kernels::Arithmetic> arithmetic) override {
+                                                   std::span<const kernels::Arithmetic> arithmetic,
+                                                   std::uint64_t first_page) override {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
     const std::string what = cat("the tables for packing or copying ", tensors, " tensors");
     if (into == Into::kSlot) {
       auto made = std::make_unique<Packs>();
-      BASCULE_TRY(asked_for(what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan, arithmetic))));
+      BASCULE_TRY(asked_for(
+          what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan, arithmetic, first_page))));
       return made;
     }
     auto made = std::make_unique<Unpacks>();
@@ -260,6 +265,8 @@ class CudaQueue final : public DeviceQueue {
     }
     return std::nullopt;
   }
+
+  kernels::TileTotal total() const override { return plan_ != nullptr ? plan_->total() : kernels::TileTotal{}; }
 
   // Waits for the streams themselves, because a failed call may have recorded no event.
   absl::Status settle(Deadline deadline) override {

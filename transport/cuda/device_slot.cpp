@@ -1,7 +1,11 @@
 #include <bascule/transport/cuda/device_slot.h>
 
+#include <cuda_runtime_api.h>
+
 #include <utility>
 
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/transport/cuda/status.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::cuda {
@@ -27,6 +31,14 @@ absl::StatusOr<SlotMemory> make_device_slot(const Device& device, std::uint64_t 
   memory.description = cat("memory of ", device.name, ", ", to_string(device.uuid));
   if (allocated != nullptr) *allocated = made.bytes();
   return memory;
+}
+
+absl::Status clear(const SlotMemory& slot) {
+  const kernels::cuda::DeviceGuard guard(slot.device);
+  BASCULE_TRY(cuda_status(guard.result()));
+  BASCULE_CUDA(cudaMemset(slot.device_memory.get(), 0, slot.bytes));
+  BASCULE_CUDA(cudaDeviceSynchronize());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<std::byte>> allocate_mapped(int device, std::uint64_t bytes, ForNetwork network) {

@@ -18,6 +18,9 @@ namespace bascule::inline v0::cuda {
 absl::StatusOr<SlotMemory> make_device_slot(const Device& device, std::uint64_t bytes, ForNetwork network,
                                             std::uint64_t* allocated = nullptr);
 
+// Sets the slot's memory to zero. Blocks.
+absl::Status clear(const SlotMemory& slot);
+
 // Allocates memory of the same kind, without a descriptor. It is freed with the last copy of the pointer.
 absl::StatusOr<std::shared_ptr<std::byte>> allocate_mapped(int device, std::uint64_t bytes, ForNetwork network);
 

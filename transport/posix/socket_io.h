@@ -12,7 +12,7 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::size_t kMaxDescriptors = 16;  // per message
+inline constexpr std::size_t kMaxDescriptors = 64;  // per message
 
 struct Transferred {
   std::size_t bytes = 0;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/schemes/host_regions.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
@@ -60,6 +61,12 @@ class RanksFixture : public testing::Test {
     return cat(scheme_, "://", folder_.path().string(), options);
   }
 
+  // "regions" stands for slots of a region per rank.
+  void use_scheme(const std::string& name) {
+    scheme_ = name;
+    scheme_given_ = name == "regions" ? &host_regions_scheme() : nullptr;
+  }
+
   // One rank per entry, which holds nothing yet.
   void make_ranks(std::size_t ranks, const std::vector<TensorSpec>& specs) {
     boxes_ = std::vector<HeldBoxes>(ranks);
@@ -78,7 +85,8 @@ class RanksFixture : public testing::Test {
                            .threads = 2,
                            .expect_workers = {.count = 0},
                            .rank = static_cast<std::uint32_t>(rank),
-                           .ranks = static_cast<std::uint32_t>(ranks)});
+                           .ranks = static_cast<std::uint32_t>(ranks),
+                           .scheme = scheme_given_});
   }
   static std::unique_ptr<ShardSource> source(const HeldBoxes& held) {
     return std::make_unique<FixedShards>(held.tensors);
@@ -121,7 +129,8 @@ class RanksFixture : public testing::Test {
 
   // Whether a new engine sees exactly the tensors of that version.
   testing::AssertionResult serves(int version) {
-    absl::StatusOr<Receiver> engine = Receiver::connect({.endpoint = endpoint(), .worker = "engine"});
+    absl::StatusOr<Receiver> engine =
+        Receiver::connect({.endpoint = endpoint(), .worker = "engine", .scheme = scheme_given_});
     if (!engine.ok()) return testing::AssertionFailure() << engine.status();
     if (const absl::Status ready = engine->wait_ready(patience()); !ready.ok())
       return testing::AssertionFailure() << ready;
@@ -142,6 +151,7 @@ class RanksFixture : public testing::Test {
   }
 
   std::string scheme_ = "shm";
+  const Scheme* scheme_given_ = nullptr;  // used instead of the registry's
   const TempFolder folder_;
   std::vector<HeldBoxes> boxes_;  // by rank; outlives the senders
   std::vector<std::optional<Sender>> senders_;

@@ -200,7 +200,7 @@ class FakeQueue final : public DeviceQueue {
   }
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments, std::size_t,
                                                    std::uint64_t slot_bytes,
-                                                   std::span<const kernels::Arithmetic>) override {
+                                                   std::span<const kernels::Arithmetic>, std::uint64_t) override {
     const std::lock_guard lock(state_.mutex);
     if (state_.lost) return lost_status();
     if (into == Into::kSlot) return not_there();
@@ -266,6 +266,7 @@ class FakeQueue final : public DeviceQueue {
     BASCULE_TRY(state_.wait(lock, *line_, line_->given, deadline));
     return *digest_;
   }
+  kernels::TileTotal total() const override { return {}; }
   absl::Status settle(Deadline deadline) override {
     std::unique_lock lock(state_.mutex);
     const absl::Status waited = state_.wait(lock, *line_, line_->given, deadline);

@@ -62,9 +62,10 @@ class HostQueue final : public DeviceQueue {
   }
   absl::Status settle(Deadline) override { return hooks_.before_settle ? hooks_.before_settle() : absl::OkStatus(); }
 
+  kernels::TileTotal total() const override { return {}; }
   absl::Status check(Stream) override { return not_asked(); }
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into, std::span<const kernels::Segment>, std::size_t, std::uint64_t,
-                                                   std::span<const kernels::Arithmetic>) override {
+                                                   std::span<const kernels::Arithmetic>, std::uint64_t) override {
     return not_asked();
   }
   absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t, std::string_view) override { return not_asked(); }

@@ -1,0 +1,11 @@
+// A scheme whose slots consist of a region per rank, as those of several GPUs do, in host memory.
+#pragma once
+
+#include <bascule/transport/scheme.h>
+
+namespace bascule::test {
+
+// Its name is "regions". Each region is a memfd of the rank that writes it; workers map all of them side by side.
+const Scheme& host_regions_scheme();
+
+}  // namespace bascule::test
