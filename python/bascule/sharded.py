@@ -11,7 +11,7 @@ from ._torch import imported
 from .errors import BasculeError
 from .modules import check_sendable, is_fsdp2
 from .names import refuse_adapters
-from .tensors import HOST, describe, is_module, is_torch, tensors_of
+from .tensors import HOST, current_stream, describe, is_module, is_torch, tensors_of
 
 # What to do with a tensor that cannot be sent from its shards.
 _GATHER = "send it gathered: stream(full_tensor()), as Sharded weights in docs/guide/python.md shows"
@@ -38,6 +38,7 @@ class _Held(NamedTuple):
     box: list[int]  # its shape
     strides: list[int]
     address: int
+    device: int  # HOST or a GPU's number
 
 
 class HeldModel:
@@ -59,7 +60,17 @@ class HeldModel:
         self.shards = _core.Shards(list(self._held), [each.dtype for each in held], [each.shape for each in held],
                                    [i for i, _ in boxes], [each.offset for _, each in boxes],
                                    [each.box for _, each in boxes], [each.strides for _, each in boxes],
-                                   [each.address for _, each in boxes])
+                                   [each.address for _, each in boxes], self._device())
+        self.shards.set_stream(current_stream(self._device()))
+
+    def _device(self) -> int:
+        """Where all boxes with elements lie. Raises BasculeError (INVALID_ARGUMENT) if they lie in several places."""
+        places = {each.device: name for name, each in self._held.items() if prod(each.box)}
+        if len(places) > 1:
+            (one, first), (other, second) = list(places.items())[:2]
+            raise BasculeError(f"tensor {first} is in {_place(one)} and {second} in {_place(other)}; a rank sends from one "
+                               "place", "INVALID_ARGUMENT")
+        return next(iter(places), HOST)
 
     def follow(self) -> None:
         """Tells the core which boxes lie elsewhere now.
@@ -85,6 +96,7 @@ class HeldModel:
             if prod(now.box) and now != before:
                 self.shards.move(i, 0, now.address, now.strides)
         self._held, self._before = {name: held[name] for name in self._held}, []
+        self.shards.set_stream(current_stream(self._device()))
 
     def _look(self) -> tuple[dict[str, Any], dict[str, _Held]]:
         """Returns, by name, the tensors of this process that are sent or of which boxes are sent, and what they hold."""
@@ -107,14 +119,11 @@ def _held(name: str, tensor: Any) -> tuple[Any, _Held]:
         with imported().no_grad():  # else it would be an operation of autograd
             tensor = tensor.to_local()
     dtype, local, strides, address, device = describe(name, tensor)
-    if device != HOST:
-        raise BasculeError(f"tensor {name} is on GPU {device}; a sharded sender sends tensors in host memory, where FSDP2's "
-                           f"CPUOffloadPolicy keeps them. For tensors on a GPU, {_GATHER}", "INVALID_ARGUMENT")
     shape, offset, box = place or (local, [0] * len(local), local)
     if local != box and (prod(local) or prod(box)):
         raise BasculeError(f"tensor {name}: this rank holds {local} of it, and its placements say {box}; {_GATHER}",
                            "INVALID_ARGUMENT")
-    return tensor, _Held(dtype, shape, offset, box, strides, address)
+    return tensor, _Held(dtype, shape, offset, box, strides, address, device)
 
 
 def is_dtensor(tensor: Any) -> bool:
@@ -156,6 +165,10 @@ def _cuts_of(name: str, placements: Sequence[Any], sizes: list[int], ndim: int) 
             raise BasculeError(f"tensor {name}: a rank's part of a DTensor placed by {tuple(placements)} on a mesh of "
                                f"{sizes} is not one box of it; {_GATHER}", "INVALID_ARGUMENT")
     return cuts
+
+
+def _place(device: int) -> str:
+    return "host memory" if device == HOST else f"the memory of GPU {device}"
 
 
 def _shown(held: _Held) -> str:

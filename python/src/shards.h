@@ -20,18 +20,26 @@ namespace nb = nanobind;
 class Shards {
  public:
   // Parallel lists: names, dtypes and shapes have one entry per tensor, the others one per box. `tensors` has the index
-  // of each box's tensor. dtypes have safetensors' names, strides are in elements.
+  // of each box's tensor. dtypes have safetensors' names, strides are in elements. All boxes lie on `device` (kHost or
+  // a GPU's number).
   Shards(std::vector<std::string> names, const std::vector<std::string>& dtypes,
          std::vector<std::vector<std::int64_t>> shapes, const std::vector<std::size_t>& tensors,
          std::vector<std::vector<std::int64_t>> offsets, std::vector<std::vector<std::int64_t>> box_shapes,
-         std::vector<std::vector<std::int64_t>> strides, const std::vector<std::uintptr_t>& addresses);
+         std::vector<std::vector<std::int64_t>> strides, const std::vector<std::uintptr_t>& addresses, int device);
 
   // `shard` counts the boxes of that tensor.
   void move(std::size_t tensor, std::size_t shard, std::uintptr_t address, std::vector<std::int64_t> strides);
+  void set_stream(std::uintptr_t stream) { held_->stream = reinterpret_cast<Stream>(stream); }  // that writes the boxes
   std::unique_ptr<ShardSource> source() const;
 
+  struct Held {
+    std::vector<ShardedTensor> tensors;
+    int device = kHost;
+    Stream stream = nullptr;
+  };
+
  private:
-  std::shared_ptr<std::vector<ShardedTensor>> tensors_;  // the sources read it too
+  std::shared_ptr<Held> held_;  // the sources read it too
 };
 
 void bind_shards(nb::module_& module);

@@ -296,15 +296,23 @@ absl::Status Crew::plan_packing(const Layout& layout) {
 absl::Status Crew::show(const Layout& layout, SlotMemory& memory) {
   BASCULE_TRY(plan_packing(layout));
   Shown shown{.number = next_slot_++};
+  const absl::Status taken = show(layout, memory, shown);
+  if (taken.ok()) {
+    shown_.insert_or_assign(memory.data(), std::move(shown));
+  } else if (lost_.ok()) {
+    say_to_all(RankMessage(Kind::kForget, shown.number)).IgnoreError();  // the next send makes it again
+  }
+  return taken;
+}
+
+absl::Status Crew::show(const Layout& layout, SlotMemory& memory, Shown& shown) {
   BASCULE_TRY(show_to_write(layout, memory, shown));
   // A late rank would map the slot when it is sealed, which fails.
   BASCULE_TRY(hear_all(Kind::kMapped, Deadline(timeout_), "mapped a slot", Late::kLost));
   for (std::size_t rank = 1; rank < members_.size(); ++rank)
     BASCULE_TRY(annotate(received(members_[rank].came->status),
                          cat(name_of_rank(rank), division_ ? " cannot make its region" : " cannot map a slot")));
-  if (division_) BASCULE_TRY(take_regions(memory));
-  shown_.insert_or_assign(memory.data(), std::move(shown));
-  return absl::OkStatus();
+  return division_ ? take_regions(memory) : absl::OkStatus();
 }
 
 absl::Status Crew::show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown) {

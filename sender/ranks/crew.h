@@ -110,6 +110,7 @@ class Crew {
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
   absl::Status plan_packing(const Layout& layout);
+  absl::Status show(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status take_regions(SlotMemory& memory);
   absl::StatusOr<std::optional<Digest>> digest_of_regions(Deadline deadline);

@@ -57,7 +57,7 @@ struct RankMessage {
               // Or `status`: why they cannot be sent
     kMapped,  // the slot is mapped, and its shares are written; or `status` says why not. For a slot of several
               // regions: this rank's region is made. `description` is its SlotMemory::place, its memory is a descriptor
-    kReady,    // this rank's call `number` has begun: `call` and `step`
+    kReady,   // this rank's call `number` has begun: `call` and `step`
     kWritten,  // this rank's part of the slot is written; or `status` says why not. Of a region, `numbers` has its part
                // of the digest's total, low and high
     kDigested,  // this rank has digested its share of the tiles that several ranks write

@@ -32,14 +32,16 @@ class Kept final : public ReceiverTransport, public KeptVersions {
   }
   absl::StatusOr<std::vector<FoundVersion>> find_versions(Version) override {
     std::vector<FoundVersion> found;
-    for (const Version version : {7, 6})
-      found.push_back({.publication = {.version = version,
-                                       .slot = {3, static_cast<std::uint32_t>(version % 2)},
-                                       .bytes = bytes_.size(),
-                                       .digest = digest_},
-                       .layout = Layout::arrange({{"w", DType::kU8, {16}}}, {}).value(),
-                       .view = {.slot = {3, static_cast<std::uint32_t>(version % 2)}, .bytes = bytes_},
-                       .description = "sixteen bytes"});
+    for (const Version version : {7, 6}) {
+      FoundVersion& kept = found.emplace_back();
+      kept.publication = {.version = version,
+                          .slot = {3, static_cast<std::uint32_t>(version % 2)},
+                          .bytes = bytes_.size(),
+                          .digest = digest_};
+      kept.layout = Layout::arrange({{"w", DType::kU8, {16}}}, {}).value();
+      kept.view = {.slot = kept.publication.slot, .bytes = bytes_};
+      kept.description = "sixteen bytes";
+    }
     return found;
   }
   absl::StatusOr<Digest> digest_of(FoundVersion&, kernels::ThreadPool&, const std::stop_token&) override {

@@ -304,11 +304,16 @@ def test_what_is_no_box_is_refused_by_name_with_a_hint(endpoint, alone):
             assert f"tensor {name}: " in text and "stream(full_tensor())" in text
 
 
-def test_a_tensor_on_a_gpu_is_refused(endpoint, alone, monkeypatch):
-    monkeypatch.setattr(sharded, "describe", lambda name, tensor: ("F32", [2], [1], 4096, 0))
+def test_tensors_on_a_gpu_need_slots_there(endpoint, alone, monkeypatch):
+    places = {"a": 0, "b": 0, "c": sharded.HOST}
+    monkeypatch.setattr(sharded, "describe", lambda name, tensor: ("F32", [2], [1], 4096, places[name]))
+    monkeypatch.setattr(sharded, "current_stream", lambda device: 0)
     with bascule.Sender(endpoint, sharded=True) as sender:
-        assert "tensor a is on GPU 0; a sharded sender sends tensors in host memory" in refusal(
-            lambda: sender.register_model({"a": torch.ones(2)}))
+        assert "the shards lie in device 0, and shm keeps its slots in host memory" in refusal(
+            lambda: sender.register_model({"a": torch.ones(2), "b": torch.ones(2)}), "UNIMPLEMENTED")
+    with bascule.Sender(f"{endpoint}-2", sharded=True) as sender:
+        assert "tensor a is in the memory of GPU 0 and c in host memory" in refusal(
+            lambda: sender.register_model({"a": torch.ones(2), "c": torch.ones(2)}))
 
 
 def boxes(shape, sizes, placements):
