@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include <bascule/kernels/cuda_unpack.h>
 #include <bascule/kernels/element_device.cuh>
 #include <bascule/kernels/launch_device.cuh>
@@ -73,17 +75,29 @@ __device__ void unpack_piece(const Piece& piece, const TableView& table, const s
   }
 }
 
+// The order in which blocks take tiles: of each part of the slot one, in turns.
+struct TileOrder {
+  std::uint64_t tiles = 0, of_part = 0;
+  std::uint32_t parts = 1;
+
+  std::uint64_t blocks() const { return of_part * parts; }
+  __device__ std::uint64_t tile_of(std::uint64_t block) const {
+    return parts == 1 ? block : block % parts * of_part + block / parts;
+  }
+};
+
 // One block per tile.
 __global__ void __launch_bounds__(kThreads, 2)
-    unpack_tiles(TableView table, const std::byte* slot, DigestOutput target) {
-  const Tile tile = table.tiles[blockIdx.x];
+    unpack_tiles(TableView table, TileOrder order, const std::byte* slot, DigestOutput target) {
+  const std::uint64_t number = order.tile_of(blockIdx.x);
+  if (number >= order.tiles) return;
+  const Tile tile = table.tiles[number];
   const std::uint64_t* const block_keys = make_block_keys();
   if (tile.path != TilePath::kPieces) {
     const Runs runs(tile, table.addresses);
-    return by_path(tile.path, runs.alignment(), UnpackRuns{runs, slot, blockIdx.x, block_keys, target});
+    return by_path(tile.path, runs.alignment(), UnpackRuns{runs, slot, number, block_keys, target});
   }
-  if (target.totals != nullptr)
-    LoadedTile::load(slot, blockIdx.x, target.bytes).sums(block_keys).finish(blockIdx.x, target);
+  if (target.totals != nullptr) LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
     unpack_piece(table.pieces[tile.first_piece + i], table, slot);  // from the caches
 }
@@ -91,8 +105,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 CudaResult UnpackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
-                            UnpackPlan* made) {
+                            UnpackPlan* made, std::uint32_t regions) {
   UnpackPlan plan;
+  plan.regions_ = std::max(regions, 1U);
   BASCULE_CUDA_PASS(plan.set(unpack_table(segments, tensors, slot_bytes), tensors, slot_bytes));
   *made = std::move(plan);
   return {};
@@ -106,8 +121,10 @@ CudaResult UnpackPlan::unpack(const void* slot, std::span<void* const> tensors, 
   DigestOutput target;
   if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target));
   if (table_.tiles() == 0) return {};
-  BASCULE_CUDA_CHECK(
-      launch_tiles(unpack_tiles, table_.tiles(), stream, table_.view(), static_cast<const std::byte*>(slot), target));
+  const TileOrder order{
+      .tiles = table_.tiles(), .of_part = (table_.tiles() + regions_ - 1) / regions_, .parts = regions_};
+  BASCULE_CUDA_CHECK(launch_tiles(unpack_tiles, order.blocks(), stream, table_.view(), order,
+                                  static_cast<const std::byte*>(slot), target));
   if (want_digest) cell_.launched(table_.tiles());
   return {};
 }

@@ -239,7 +239,8 @@ absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensor
   if (!queue_) {
     BASCULE_ASSIGN(queue_, open_device(view.device));
     BASCULE_ASSIGN(fuses_, queue_->plan(DeviceQueue::Into::kTensors, read_plan_.fusion.segments(),
-                                        read_plan_.fusion.addresses({}).size(), layout_.bytes(), {}));
+                                        read_plan_.fusion.addresses({}).size(), layout_.bytes(), {},
+                                        {.regions = layout_.division() ? layout_.division()->regions : 1}));
   }
   BASCULE_ASSIGN(tensors.fused, queue_->allocate(bytes, "the copies of fused tensors"));
   return absl::OkStatus();

@@ -141,8 +141,8 @@ absl::Status Copier::plan_on_device(const Plan& plan, const Publication& publica
   if (device_plan_ && planned_bytes_ == publication.bytes && std::ranges::equal(planned_, plan.segments()))
     return absl::OkStatus();
   device_plan_.reset();
-  BASCULE_ASSIGN(device_plan_,
-                 queue_->plan(DeviceQueue::Into::kTensors, plan.segments(), targets_.size(), publication.bytes, {}));
+  BASCULE_ASSIGN(device_plan_, queue_->plan(DeviceQueue::Into::kTensors, plan.segments(), targets_.size(),
+                                            publication.bytes, {}, {.regions = plan.regions()}));
   planned_.assign(plan.segments().begin(), plan.segments().end());
   planned_bytes_ = publication.bytes;
   return absl::OkStatus();

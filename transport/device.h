@@ -46,6 +46,12 @@ class HostWindow {
 inline constexpr std::uint64_t kDevicePieceBytes = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t kHostPieceBytes = std::uint64_t{16} << 20;
 
+// For DeviceQueue::plan(), about slots of several regions.
+struct OfRegions {
+  std::uint64_t first_page = 0;  // Into::kSlot: the slot is a region of a version, whose first page has this number
+  std::uint32_t regions = 1;     // Into::kTensors: the slot consists of so many, perhaps of several devices
+};
+
 // One device and Bascule's own stream there, with one operation under way at a time: run(), digest(), run_behind() and
 // copy_in() enqueue an operation and return, and finish() waits for it. `caller` is a user's stream on that device: the
 // operation starts after all work queued there before the call, and work queued there later waits for the operation, on
@@ -66,12 +72,11 @@ class DeviceQueue {
   // else OK. Enqueues nothing.
   virtual absl::Status check(Stream caller) = 0;
 
-  // Makes a plan. Only Into::kSlot takes arithmetic and, for a slot that is a region of a version, the number of its
-  // first page. Blocks until the plan is uploaded.
+  // Makes a plan. Only Into::kSlot takes arithmetic. Blocks until the plan is uploaded.
   virtual absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                            std::size_t tensors, std::uint64_t slot_bytes,
                                                            std::span<const kernels::Arithmetic> arithmetic,
-                                                           std::uint64_t first_page = 0) = 0;
+                                                           OfRegions of = {}) = 0;
   // Allocates uninitialised device memory, freed with the last copy of the pointer. Blocks. Returns RESOURCE_EXHAUSTED
   // if memory is short; the text says how much `what` ("the second set of the tensors") needs and how much the device
   // has.

@@ -32,12 +32,15 @@ class Plan {
   std::span<const kernels::Segment> segments() const { return segments_; }         // sorted by slot_offset
   std::span<const kernels::Arithmetic> arithmetic() const { return arithmetic_; }  // what the segments refer to
 
+  // For scatter(): of how many regions the layout's slots consist.
+  std::uint32_t regions() const { return regions_; }
   // For scatter(): whether, for each tensor of the layout, at least one part takes it whole.
   bool reads_all() const { return reads_all_; }
 
  private:
   std::vector<kernels::Segment> segments_;
   std::vector<kernels::Arithmetic> arithmetic_;
+  std::uint32_t regions_ = 1;
   bool reads_all_ = true;
 };
 

@@ -133,6 +133,7 @@ bool same_elements(const std::vector<Box>& a, const std::vector<Box>& b) {
 
 absl::StatusOr<Plan> Plan::scatter(const Layout& layout, std::span<const TargetTensor> targets, bool partial) {
   Plan plan;
+  if (layout.division()) plan.regions_ = layout.division()->regions;
   std::vector<std::string> differences;
   const auto index_in_layout = [&](const Box& box) {
     return static_cast<std::size_t>(box.from - layout.tensors().data());

@@ -81,8 +81,8 @@ absl::Status RegionPacking::plan(const Layout& layout, std::uint32_t region, con
   ++plan_number_;
   if (!queue_) return absl::OkStatus();
   device_plan_.reset();
-  BASCULE_ASSIGN(device_plan_,
-                 queue_->plan(DeviceQueue::Into::kSlot, plan_.segments(), views_.size(), bytes_, {}, first_page_));
+  BASCULE_ASSIGN(device_plan_, queue_->plan(DeviceQueue::Into::kSlot, plan_.segments(), views_.size(), bytes_, {},
+                                            {.first_page = first_page_}));
   return absl::OkStatus();
 }
 

@@ -93,7 +93,7 @@ class CudaQueue final : public DeviceQueue {
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                    std::size_t tensors, std::uint64_t slot_bytes,
                                                    std::span<const kernels::Arithmetic> arithmetic,
-                                                   std::uint64_t first_page) override {
+                                                   OfRegions of) override {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
@@ -101,11 +101,11 @@ class CudaQueue final : public DeviceQueue {
     if (into == Into::kSlot) {
       auto made = std::make_unique<Packs>();
       BASCULE_TRY(asked_for(
-          what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan, arithmetic, first_page))));
+          what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan, arithmetic, of.first_page))));
       return made;
     }
     auto made = std::make_unique<Unpacks>();
-    BASCULE_TRY(asked_for(what, keep(kc::UnpackPlan::make(segments, tensors, slot_bytes, &made->plan))));
+    BASCULE_TRY(asked_for(what, keep(kc::UnpackPlan::make(segments, tensors, slot_bytes, &made->plan, of.regions))));
     return made;
   }
 

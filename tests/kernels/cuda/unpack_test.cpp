@@ -11,12 +11,12 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-void expect_unpacked(Boxes& boxes, std::size_t shift = 0) {
+void expect_unpacked(Boxes& boxes, std::size_t shift = 0, std::uint32_t regions = 1) {
   SCOPED_TRACE(testing::Message() << "slot of " << boxes.slot.size() << " bytes, targets " << shift << " bytes off");
   boxes.forget();
   const std::vector<std::vector<std::byte>> expected = naive_unpack(boxes);
   UnpackPlan plan;
-  ASSERT_CUDA(UnpackPlan::make(boxes.segments, boxes.storages.size(), boxes.slot.size(), &plan));
+  ASSERT_CUDA(UnpackPlan::make(boxes.segments, boxes.storages.size(), boxes.slot.size(), &plan, regions));
   const OnDevice slot(boxes.slot);
   for (const bool want_digest : {true, false, true}) {
     std::vector<OnDevice> storages;
@@ -45,6 +45,7 @@ TEST(CudaUnpack, RandomBoxesAreThoseOfTheNaiveUnpack) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Boxes boxes = random_boxes(seed, 5 + seed * 4, seed % 3 == 0 ? 200'000 : 20'000);
     ASSERT_NO_FATAL_FAILURE(expect_unpacked(boxes));
+    ASSERT_NO_FATAL_FAILURE(expect_unpacked(boxes, 0, static_cast<std::uint32_t>(2 + seed)));
   }
 }
 

@@ -199,8 +199,8 @@ class FakeQueue final : public DeviceQueue {
     return state_.lost ? lost_status() : absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments, std::size_t,
-                                                   std::uint64_t slot_bytes,
-                                                   std::span<const kernels::Arithmetic>, std::uint64_t) override {
+                                                   std::uint64_t slot_bytes, std::span<const kernels::Arithmetic>,
+                                                   OfRegions) override {
     const std::lock_guard lock(state_.mutex);
     if (state_.lost) return lost_status();
     if (into == Into::kSlot) return not_there();

@@ -65,7 +65,7 @@ class HostQueue final : public DeviceQueue {
   kernels::TileTotal total() const override { return {}; }
   absl::Status check(Stream) override { return not_asked(); }
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into, std::span<const kernels::Segment>, std::size_t, std::uint64_t,
-                                                   std::span<const kernels::Arithmetic>, std::uint64_t) override {
+                                                   std::span<const kernels::Arithmetic>, OfRegions) override {
     return not_asked();
   }
   absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t, std::string_view) override { return not_asked(); }
