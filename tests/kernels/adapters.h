@@ -85,6 +85,19 @@ struct Adapters {
   }
 };
 
+// A factor's elements, row by row.
+inline std::vector<float> values_of(const Tensors& tensors, const Factor& factor, std::int64_t rows,
+                                    std::int64_t columns) {
+  std::vector<float> values;
+  values.reserve(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; ++column)
+      values.push_back(f32_of(
+          factor.dtype, tensors.addresses[factor.tensor] + (row * factor.row_stride + column * factor.column_stride) *
+                                                               static_cast<std::int64_t>(size_of(factor.dtype))));
+  return values;
+}
+
 // Element by element, by the formula of arithmetic.h.
 inline std::vector<std::byte> naive_pack(const Adapters& adapters) {
   const Tensors& tensors = adapters.tensors;
@@ -92,6 +105,12 @@ inline std::vector<std::byte> naive_pack(const Adapters& adapters) {
   for (const Segment& segment : tensors.segments) {
     if (segment.arithmetic == kNoArithmetic) continue;
     const Arithmetic& wanted = adapters.arithmetic[segment.arithmetic];
+    const auto rank = std::int64_t{wanted.rank}, columns = static_cast<std::int64_t>(wanted.columns);
+    std::vector<float> left, right;
+    if (rank > 0) {
+      left = values_of(tensors, wanted.left, static_cast<std::int64_t>(segment.elements) / columns, rank);
+      right = values_of(tensors, wanted.right, rank, columns);
+    }
     for (std::uint64_t element = 0; element < segment.elements; ++element) {
       std::int64_t from = 0;
       const auto index = index_of(segment, element);
@@ -101,15 +120,9 @@ inline std::vector<std::byte> naive_pack(const Adapters& adapters) {
       float value = w * wanted.scale;
       if (wanted.rank > 0) {
         float sum = 0;
-        const auto at = [&](const Factor& factor, std::uint64_t row, std::uint64_t column) {
-          return f32_of(factor.dtype,
-                        tensors.addresses[factor.tensor] + (static_cast<std::int64_t>(row) * factor.row_stride +
-                                                            static_cast<std::int64_t>(column) * factor.column_stride) *
-                                                               static_cast<std::int64_t>(size_of(factor.dtype)));
-        };
-        for (std::uint32_t k = 0; k < wanted.rank; ++k)
-          sum = std::fma(at(wanted.left, element / wanted.columns, k), at(wanted.right, k, element % wanted.columns),
-                         sum);
+        const float* row = &left[element / wanted.columns * wanted.rank];
+        const float* column = &right[element % wanted.columns];
+        for (std::uint32_t k = 0; k < wanted.rank; ++k) sum = std::fma(row[k], column[k * wanted.columns], sum);
         value = std::fma(wanted.scale, sum, w);
       }
       store_f32(value, segment.slot_dtype, slot.data() + segment.slot_offset + element * size_of(segment.slot_dtype));

@@ -80,7 +80,7 @@ struct Boxes {
     return all;
   }
   void forget() {
-    for (std::vector<std::byte>& storage : storages) std::ranges::fill(storage, kUntouched);
+    for (std::vector<std::byte>& storage : storages) std::memset(storage.data(), int(kUntouched), storage.size());
   }
 };
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "same_bytes.h"
 #include <bascule/kernels/cast.h>
 #include <bascule/kernels/digest_function.h>
 #include <bascule/kernels/dtype.h>
@@ -30,11 +31,6 @@ inline std::uint64_t bits_of(int number, DType dtype) {
   }
 }
 
-// In one call: == of vectors of std::byte compares byte by byte.
-inline bool are_equal(const std::vector<std::byte>& one, const std::vector<std::byte>& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
-}
-
 class Canvas {
  public:
   // Element i of the slot is content(i).
@@ -50,7 +46,7 @@ class Canvas {
   std::size_t element_bytes() const { return size_of(dtype_); }
   std::size_t elements() const { return bytes_.size() / element_bytes(); }
   const std::vector<std::byte>& now() const { return bytes_; }
-  bool is_original() const { return are_equal(bytes_, original_); }
+  bool is_original() const { return bool(same_bytes(original_, bytes_)); }
 
   void add(std::size_t element, int number) { put(element, content_(element) + number); }
   void put(std::size_t element, int number) {

@@ -190,7 +190,7 @@ TEST_P(DigestOfFamilies, SeesEveryChange) {
         make(one.family, one.seed);
         const std::vector<std::byte> bytes = canvas.now();
         make(other.family, other.seed);
-        if (are_equal(bytes, canvas.now())) continue;  // since two changes may have the same result
+        if (same_bytes(bytes, canvas.now())) continue;  // since two changes may have the same result
         const auto name = [](const Seen& of) { return of.family == nullptr ? "the original" : of.family->name; };
         ADD_FAILURE() << "rows of " << row << " bytes: " << name(one) << " (" << one.seed << ") and " << name(other)
                       << " (" << other.seed << ") have the digests " << to_hex(one.digest) << " and "

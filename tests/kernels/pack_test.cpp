@@ -12,6 +12,7 @@
 #include "layouts.h"
 #include "processors.h"
 #include "random_layouts.h"
+#include "same_bytes.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
 
@@ -50,8 +51,7 @@ void expect_packed(const Tensors& tensors, const Processor& processor, int threa
     Slot slot(tensors.slot_bytes, shift);
     std::atomic<std::uint64_t> done{0};
     const auto found = pack(tensors.segments, tensors.addresses, slot.bytes(), want_digest, pool, &done, processor);
-    const auto [at, where] = std::mismatch(expected.begin(), expected.end(), slot.bytes().begin());
-    ASSERT_EQ(at, expected.end()) << "first difference at byte " << at - expected.begin();
+    ASSERT_TRUE(same_bytes(expected, slot.bytes()));
     ASSERT_TRUE(slot.guards_are_untouched());
     ASSERT_EQ(done.load(), tensors.slot_bytes);
     ASSERT_EQ(found.has_value(), want_digest);
@@ -154,8 +154,7 @@ TEST_P(PackOn, BytesDoneOnlyGrowsAndCoversWhatIsComplete) {
         const std::uint64_t now = done.load(std::memory_order_acquire);
         if (now < seen || now > expected.size()) {
           wrong = true;
-        } else if (!std::equal(expected.begin() + long(seen), expected.begin() + long(now),
-                               slot.bytes().begin() + long(seen))) {
+        } else if (!same_bytes(std::span(expected).subspan(seen, now - seen), slot.bytes().subspan(seen, now - seen))) {
           wrong = true;
         }
         seen = now;
