@@ -133,11 +133,20 @@ absl::StatusOr<std::optional<DigestTable>> Attachment::digest_table(const Public
   return table;
 }
 
-absl::StatusOr<std::shared_ptr<const PartCheck>> Attachment::part_check(const Publication& publication) const {
-  if (!read_plan_.whole_tiles) return nullptr;
+std::optional<BytesRead> Attachment::copied_bytes() const {
+  if (read_plan_.copy_plan->reads_all()) return BytesRead{.read = layout_.bytes()};
+  if (!read_plan_.tiles_read) return std::nullopt;
+  return BytesRead{.read = read_plan_.tiles_read->whole.bytes.read};
+}
+
+absl::StatusOr<std::shared_ptr<const PartCheck>> Attachment::part_check(const Publication& publication,
+                                                                        bool touched) const {
+  const std::shared_ptr<const PlanTiles>& tiles = read_plan_.tiles_read;
+  if (!tiles) return nullptr;
   BASCULE_ASSIGN(std::optional<DigestTable> table, digest_table(publication));
   if (!table) return nullptr;
-  return std::make_shared<const PartCheck>(PartCheck{.tiles = read_plan_.whole_tiles, .table = *std::move(table)});
+  std::shared_ptr<const CheckedTiles> checked(tiles, touched ? &tiles->touched : &tiles->whole);
+  return std::make_shared<const PartCheck>(PartCheck{.tiles = std::move(checked), .table = *std::move(table)});
 }
 
 absl::Status Attachment::accept(ReceivedOffer offer) {

@@ -43,9 +43,9 @@ struct ReadPlan {
   // place, and one for the next version.
   std::size_t buffers_kept() const { return copy_plan ? 1 : 2; }
 
-  std::optional<Plan> copy_plan{};                  // set if the engine copies
-  std::shared_ptr<const WholeTiles> whole_tiles{};  // set if it copies only parts
-  Fusion fusion{};                                  // used if the engine reads in place
+  std::optional<Plan> copy_plan{};                // set if the engine copies
+  std::shared_ptr<const PlanTiles> tiles_read{};  // set if it copies only parts
+  Fusion fusion{};                                // used if the engine reads in place
 };
 
 class Attachment {
@@ -98,13 +98,16 @@ class Attachment {
   const Layout& layout() const { return layout_; }
   const std::shared_ptr<const std::string>& description() const { return description_; }  // null if there is none
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
-  bool copies_parts() const { return read_plan_.whole_tiles != nullptr; }  // an engine in host memory
+  // What a pass of copies reads, if no tile is checked. nullopt: unknown.
+  std::optional<BytesRead> copied_bytes() const;
+  bool copies_parts() const { return read_plan_.tiles_read != nullptr; }  // an engine in host memory
   // Returns the version's digest table, or nullopt if the sender made no digest or no table. DATA_LOSS: the table is
   // not the version's.
   absl::StatusOr<std::optional<DigestTable>> digest_table(const Publication& publication) const;
-  // Returns what an engine that copies only parts of the version compares. Null if it copies everything, or there is no
-  // table. Returns the errors of digest_table().
-  absl::StatusOr<std::shared_ptr<const PartCheck>> part_check(const Publication& publication) const;
+  // Returns what an engine that copies only parts of the version compares: the tiles that it copies whole or, if
+  // `touched`, all that it copies from. Null if it copies everything, or there is no table. Returns the errors of
+  // digest_table().
+  absl::StatusOr<std::shared_ptr<const PartCheck>> part_check(const Publication& publication, bool touched) const;
   // Reads a sender's slot on the control page. Returns nullopt without such a page, as over TCP.
   std::optional<SlotRecord> record(SlotId slot) const {
     return control_page_ ? std::optional(control_page_->read(slot.index)) : std::nullopt;

@@ -109,7 +109,7 @@ absl::Status Copier::copy(const Plan& plan, const Layout& layout, const Publicat
   if (device_ == kHost && !want_digest && check.parts != nullptr) {
     DigestTable totals(check.parts->table.size());
     kernels::unpack(plan.segments(), addresses, view.bytes, false, pool,
-                    {.wanted = check.parts->tiles->is_whole, .totals = totals});
+                    {.wanted = check.parts->tiles->is_checked, .totals = totals});
     return check.parts->check(publication, layout, totals);
   }
   if (device_ == kHost) {

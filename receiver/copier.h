@@ -58,7 +58,7 @@ class Copier {
   // What copy() verifies in the pass that copies.
   struct Check {
     bool all = false;                  // the digest of all bytes of the slot
-    const PartCheck* parts = nullptr;  // otherwise, in host memory, the tiles that are copied whole
+    const PartCheck* parts = nullptr;  // otherwise, in host memory, these tiles
   };
   // Copies `publication`, which has `layout`, from `view` into `set`. Returns DATA_LOSS if what it verifies is not what
   // was sealed; the set then holds neither the previous version nor this one. Returns DEADLINE_EXCEEDED if a device has

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <bascule/receiver/attachment.h>
@@ -30,7 +31,8 @@ struct LocalVersion {
   std::shared_ptr<const void> memory{};  // the memory in which the weights lie, unless it is the engine's own
   std::shared_ptr<const CopyAtFlip> copy{};
   Clock::time_point decided_at{};
-  int device = kHost;  // where the memory that the engine reads lies
+  int device = kHost;                // where the memory that the engine reads lies
+  std::optional<BytesRead> bytes{};  // for the sender's report; nullopt: not counted
 
   SlotId source() const { return copy ? copy->view.slot : slot; }  // the slot that the attachment returned for it
 };

@@ -1,11 +1,23 @@
 #include <bascule/receiver/part_check.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {
+
+CheckedTiles checked(std::vector<ByteRange> tiles, const Layout& layout, std::uint64_t copied_bytes) {
+  const std::uint64_t bytes = bytes_of(tiles);
+  CheckedTiles made{.ranges = std::move(tiles),
+                    .is_checked = std::vector<std::uint8_t>(kernels::tiles_of(layout.bytes())),
+                    .bytes = {.read = std::max(bytes, copied_bytes), .verified = bytes}};
+  for (const ByteRange& range : made.ranges)
+    std::fill(made.is_checked.begin() + static_cast<std::ptrdiff_t>(range.begin / kernels::kTileBytes),
+              made.is_checked.begin() + static_cast<std::ptrdiff_t>(kernels::tiles_of(range.end)), std::uint8_t{1});
+  return made;
+}
 
 absl::Status wrong_bytes(const Publication& publication, const Layout& layout, std::span<const ByteRange> wrong) {
   return absl::DataLossError(cat("slot ", publication.slot.index, " of version ", publication.version, ": ",
@@ -25,16 +37,12 @@ std::string place_of(const Layout& layout, const ByteRange& range) {
              tensor == layout.tensors().end() ? "" : cat(", where tensor ", tensor->spec.name, " lies,"));
 }
 
-std::shared_ptr<const WholeTiles> WholeTiles::make(const Plan& plan, const Layout& layout) {
+std::shared_ptr<const PlanTiles> PlanTiles::make(const Plan& plan, const Layout& layout) {
   const absl::StatusOr<std::vector<ByteRange>> ranges = ranges_of(plan.segments());
-  if (!ranges.ok()) return nullptr;  // so many ranges leave hardly a tile whole
-  auto made = std::make_shared<WholeTiles>();
-  made->ranges = whole_tiles(*ranges, layout.bytes());
-  made->is_whole.resize(kernels::tiles_of(layout.bytes()));
-  for (const ByteRange& range : made->ranges)
-    std::fill(made->is_whole.begin() + static_cast<std::ptrdiff_t>(range.begin / kernels::kTileBytes),
-              made->is_whole.begin() + static_cast<std::ptrdiff_t>(kernels::tiles_of(range.end)), std::uint8_t{1});
-  return made;
+  if (!ranges.ok()) return nullptr;
+  return std::make_shared<const PlanTiles>(
+      PlanTiles{.whole = checked(whole_tiles(*ranges, layout.bytes()), layout, bytes_of(*ranges)),
+                .touched = checked(touched_tiles(*ranges, layout.bytes()), layout, bytes_of(*ranges))});
 }
 
 absl::Status PartCheck::check(const Publication& publication, const Layout& layout, const SlotView& view,

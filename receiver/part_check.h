@@ -1,6 +1,7 @@
 // PartCheck: how a worker that copies only parts of a slot verifies them. The digest covers the whole slot, so instead
 // this worker compares tiles with the sender's digest table: each tile of which it copies all bytes. Tiles of which it
-// copies some bytes are not checked. docs/design/regions.md explains the table.
+// copies some bytes are checked only with digest=always, since the rest of such a tile must then be read as well.
+// docs/design/regions.md explains the table.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +19,33 @@
 
 namespace bascule::inline v0 {
 
-// The tiles of which a plan copies all bytes. Made once for a layout.
-struct WholeTiles {
-  static std::shared_ptr<const WholeTiles> make(const Plan& plan, const Layout& layout);
+struct CheckedTiles {
+  std::vector<ByteRange> ranges;         // of the slot
+  std::vector<std::uint8_t> is_checked;  // for each tile of the slot: 1 or 0
+  BytesRead bytes;                       // of one pass that copies, and checks these tiles
+};
 
-  std::vector<ByteRange> ranges;       // of the slot
-  std::vector<std::uint8_t> is_whole;  // for each tile of the slot: 1 or 0
+// The tiles that a worker with this plan can check. Made once for a layout. Null if the plan reads more than
+// kMostRanges ranges, which leave hardly a tile whole.
+struct PlanTiles {
+  static std::shared_ptr<const PlanTiles> make(const Plan& plan, const Layout& layout);
+
+  CheckedTiles whole;    // of which the plan copies all bytes
+  CheckedTiles touched;  // of which the plan copies any byte
 };
 
 // "bytes [65536, 131072), where tensor w lies,": the first tensor that has bytes in the range.
 std::string place_of(const Layout& layout, const ByteRange& range);
 
 struct PartCheck {
-  std::shared_ptr<const WholeTiles> tiles;
+  std::shared_ptr<const CheckedTiles> tiles;
   DigestTable table;  // proven against the version's digest
 
   // Returns OK if these tiles of `view`, which is host memory, have the totals of the table. DATA_LOSS names slot,
   // version, the first wrong bytes and their tensor. Blocks.
   absl::Status check(const Publication& publication, const Layout& layout, const SlotView& view,
                      kernels::ThreadPool& pool) const;
-  // The same for totals from kernels::unpack, which was given `tiles->is_whole`.
+  // The same for totals from kernels::unpack, which was given `tiles->is_checked`.
   absl::Status check(const Publication& publication, const Layout& layout, const DigestTable& found) const;
 };
 

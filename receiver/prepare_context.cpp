@@ -33,7 +33,7 @@ absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
   if (copier_ != nullptr) {
     BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
     if (!read_plan.copy_plan->reads_all() && copier_->device() == kHost)
-      read_plan.whole_tiles = WholeTiles::make(*read_plan.copy_plan, layout);
+      read_plan.tiles_read = PlanTiles::make(*read_plan.copy_plan, layout);
   } else {
     BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
   }
@@ -157,6 +157,8 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
     local.memory = view.memory;
     local.device = view.device;
     BASCULE_TRY(verify(always));
+    const bool digested = publication.digest && (always || view.digest || !attachment.record(publication.slot));
+    local.bytes = {.read = publication.bytes, .verified = digested ? publication.bytes : 0};
     return attachment.fuse(publication, view, verifier_.pool(), deadline);
   }
   local.device = copier_->device();
@@ -164,11 +166,19 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
     return unimplemented("the targets lie in ", place_name(copier_->device()), ", the slot is read in ",
                          place_name(view.device), "; connect with that device");
   // A worker that copies everything verifies everything; so does one without a control page.
-  const bool whole = attachment.copy_plan()->reads_all() || !attachment.record(publication.slot);
-  const bool check = always || (endpoint_.digest != DigestMode::kOff && whole);
+  const bool whole = copied || attachment.copy_plan()->reads_all() || !attachment.record(publication.slot);
+  const bool verifies = always || endpoint_.digest != DigestMode::kOff;
   std::shared_ptr<const PartCheck> parts;
-  if (!check && endpoint_.digest != DigestMode::kOff) {
-    BASCULE_ASSIGN(parts, attachment.part_check(publication));
+  if (verifies && !whole) {
+    BASCULE_ASSIGN(parts, attachment.part_check(publication, always));
+  }
+  const bool check = !parts && (always || (verifies && whole));
+  if (parts) {
+    local.bytes = parts->tiles->bytes;
+  } else if (check && publication.digest) {
+    local.bytes = {.read = publication.bytes, .verified = publication.bytes};
+  } else {
+    local.bytes = attachment.copied_bytes();
   }
   local.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
   if (copier_->apply() == Apply::kCommit) {

@@ -135,7 +135,7 @@ void Session::on_prepared(const absl::Status& status) {
     offer(preparation_->local);
     preparation_->reached.reset();  // the offered version gives it back
   }
-  connection_.send(Prepared{.version = version});
+  connection_.send(Prepared{.version = version, .bytes = preparation_->local.bytes});
 }
 
 void Session::offer(LocalVersion local) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -61,6 +62,12 @@ std::string short_text(const std::string& text) {
   return shown.size() <= kMost ? shown : cat(shortened(shown, kMost), " (", text.size(), " bytes)");
 }
 
+std::string share_of(const BytesRead& bytes) {
+  if (bytes.read == 0) return "-";
+  return cat(std::llround(100 * static_cast<double>(bytes.verified) / static_cast<double>(bytes.read)), "% of ",
+             human_bytes(bytes.read));
+}
+
 std::string conclusion(const Observation& seen) {
   std::string text;
   for (const std::string& sentence : seen.wrong()) text += cat("WRONG: ", one_line(sentence), "\n");
@@ -104,13 +111,18 @@ std::string status_page(const Observation& seen) {
 
   const bool paths =
       std::ranges::any_of(status.workers, [](const WorkerStatus& worker) { return !worker.path.empty(); });
+  const bool shares = std::ranges::any_of(status.workers, [&](const WorkerStatus& worker) {
+    return worker.bytes && status.layout && worker.bytes->read < status.layout->bytes();
+  });
   std::vector<Row> workers = {{"worker", "pid", "state", "serves", "leases"}};
+  if (shares) workers.front().push_back("verifies");
   if (paths) workers.front().push_back("path");
   for (const WorkerStatus& worker : status.workers) {
     workers.push_back(
         {worker.group.empty() ? worker.worker : cat(worker.worker, " (", worker.group, ", rank ", worker.rank, ")"),
          number_or_dash(static_cast<std::uint64_t>(worker.pid)), worker.state, number_or_dash(worker.serving),
          text_or_dash(join(worker.leases, ", "))});
+    if (shares) workers.back().push_back(worker.bytes ? share_of(*worker.bytes) : "-");
     if (paths) workers.back().push_back(text_or_dash(worker.path));
   }
   if (seen.sender) page += workers.size() > 1 ? cat("\n", table(workers)) : "\n  no workers\n";
@@ -139,6 +151,8 @@ std::string status_json(const Observation& seen) {
                        {"path", worker.path},
                        {"version", worker.serving},
                        {"leases", worker.leases},
+                       {"bytes_read", worker.bytes ? Json(worker.bytes->read) : Json()},
+                       {"bytes_verified", worker.bytes ? Json(worker.bytes->verified) : Json()},
                        {"error", worker.why}});
   for (const ObservedSlot& slot : seen.slots)
     slots.push_back({{"slot", slot.says.index},

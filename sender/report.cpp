@@ -25,6 +25,11 @@ const char* to_string(WorkerState state) {
   return "unknown";
 }
 
+std::optional<double> WorkerReport::verified_share() const {
+  if (!bytes) return std::nullopt;
+  return bytes->read == 0 ? 1 : static_cast<double>(bytes->verified) / static_cast<double>(bytes->read);
+}
+
 bool SendReport::complete() const { return std::ranges::all_of(workers, serves) && std::ssize(workers) >= expected; }
 
 std::string SendReport::why_incomplete() const {

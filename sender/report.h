@@ -27,6 +27,10 @@ struct WorkerReport {
   absl::Status error;        // OK unless failed, evicted or missing
   double seconds = 0;        // from the decision to its ack
   double stall_seconds = 0;  // time that its engine spent inside commit()
+  // What one pass of the worker over the version reads and verifies. An engine that reads in place verifies all bytes
+  // with digest=always, and none with digest=on. nullopt if it has not prepared the version, or has not counted.
+  std::optional<BytesRead> bytes{};
+  std::optional<double> verified_share() const;  // of the bytes that it reads, from 0 to 1
 };
 
 struct StageSeconds {

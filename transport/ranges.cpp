@@ -88,6 +88,14 @@ std::vector<ByteRange> whole_tiles(std::span<const ByteRange> ranges, std::uint6
   return tiles;
 }
 
+std::vector<ByteRange> touched_tiles(std::span<const ByteRange> ranges, std::uint64_t region_bytes) {
+  std::vector<ByteRange> tiles;
+  for (const ByteRange& range : ranges)
+    append_range(tiles, {range.begin / kTileBytes * kTileBytes,
+                         std::min(kernels::tiles_of(range.end) * kTileBytes, region_bytes)});
+  return tiles;
+}
+
 std::vector<ByteRange> unequal_tiles(std::span<const kernels::TileTotal> table, std::span<const ByteRange> tiles,
                                      std::span<const kernels::TileTotal> found, std::uint64_t region_bytes) {
   std::vector<ByteRange> unequal;

@@ -29,6 +29,7 @@ struct WorkerStatus {
   Version serving = 0;                  // as the worker reported; 0: none of this epoch
   std::vector<std::uint32_t> leases{};  // indices of slots that it holds
   std::string why{};                    // why it is poisoned, or which processes it left running with its lease
+  std::optional<BytesRead> bytes{};     // of the version that it prepared last; nullopt: none yet, or not counted
 };
 
 struct SlotStatus {

@@ -18,4 +18,10 @@ struct SlotId {
   friend constexpr auto operator<=>(const SlotId&, const SlotId&) = default;
 };
 
+// How many bytes of a version a worker reads, and how many of these it verifies.
+struct BytesRead {
+  std::uint64_t read = 0, verified = 0;  // verified <= read
+  friend constexpr bool operator==(const BytesRead&, const BytesRead&) = default;
+};
+
 }  // namespace bascule::inline v0

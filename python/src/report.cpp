@@ -39,6 +39,15 @@ void bind_reports(nb::module_& module) {
           "A BasculeError if the worker failed, was evicted, or is missing; else None.")
       .def_ro("seconds", &WorkerReport::seconds, "From the decision to publish until the worker's acknowledgment.")
       .def_ro("stall_seconds", &WorkerReport::stall_seconds, "How long its engine was inside commit().")
+      .def_prop_ro(
+          "bytes_read",
+          [](const WorkerReport& report) -> std::optional<std::uint64_t> {
+            if (!report.bytes) return std::nullopt;
+            return report.bytes->read;
+          },
+          "How many bytes of the version one pass of the worker reads; None if unknown.")
+      .def_prop_ro("verified_share", &WorkerReport::verified_share,
+                   "The share of these bytes that the worker verifies, from 0 to 1; None if unknown.")
       .def("__repr__", [](const WorkerReport& report) {
         return "<WorkerReport " + report.worker + ": " + to_string(report.state) +
                (report.error.ok() ? "" : ", " + std::string(message_of(report.error))) + ">";

@@ -43,7 +43,9 @@ void Fleet::hear(Member& member, const Ready& ready, FleetTurn& turn) {
 
 void Fleet::hear(Member& member, const Prepared& prepared, FleetTurn& turn) {
   member.failures = 0;
-  if (InFlightVersion* version = version_of(member, prepared.version, turn)) version->round.prepared(member.id);
+  member.bytes = prepared.bytes;
+  if (InFlightVersion* version = version_of(member, prepared.version, turn))
+    version->round.prepared(member.id, prepared.bytes);
 }
 
 void Fleet::hear(Member& member, const Failed& failed, FleetTurn& turn) {

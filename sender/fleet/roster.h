@@ -33,6 +33,7 @@ struct Member {
   bool owed = true;                             // it is due the newest version: no send left it out
   bool departing = false;                       // it was evicted or refused, and Departures ends it
   int failures = 0;                             // versions in a row that it could not prepare
+  std::optional<BytesRead> bytes{};             // of the version that it prepared last
   std::optional<SlotId> releasing;              // the slot of an aborted version, until the worker releases it
   std::set<std::uint32_t> knows;                // slots that it was offered, by index
   std::map<std::uint32_t, LeaseNumber> leases;  // leases begun over its connection, by slot index

@@ -131,11 +131,13 @@ Round::Action Round::begin_delivery() {
   return std::exchange(delivery_begun_, true) ? Action::kNone : Action::kDeliver;
 }
 
-void Round::prepared(WorkerId id) {
+void Round::prepared(WorkerId id, const std::optional<BytesRead>& bytes) {
   // Before kPreparing there is nothing to verify; after it, only workers that commit=each gave more time answer.
   Worker* worker = find(id);
   if (worker == nullptr || worker->failed || phase_ < Phase::kPreparing || !under_way()) return;
-  if (!std::exchange(worker->prepared, true)) now_prepared(*worker);
+  if (std::exchange(worker->prepared, true)) return;
+  worker->report.bytes = bytes;
+  now_prepared(*worker);
 }
 
 void Round::failed(WorkerId id, std::string_view why) {

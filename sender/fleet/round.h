@@ -59,7 +59,7 @@ class Round {
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
   void delivered(const absl::Status& status);
-  void prepared(WorkerId worker);
+  void prepared(WorkerId worker, const std::optional<BytesRead>& bytes = {});  // `bytes` is for the report
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
   // The worker knows the decision, and has the time of `limit` to load the version, if that is longer than the time it

@@ -35,7 +35,8 @@ WorkerStatus status_of(const Member& member, const Books& books) {
                                : member.serving == newest->version ? "serving"
                                                                    : behind,
                       .serving = member.serving,
-                      .leases = books.slots.leases_of(member.holder())};
+                      .leases = books.slots.leases_of(member.holder()),
+                      .bytes = member.bytes};
   if (const std::string* const why = books.roster.poisoned().find(member.name())) {
     status.state = "poisoned";
     status.why = *why;

@@ -21,7 +21,7 @@ constexpr std::uint32_t kLastCode = 16;  // absl::StatusCode::kUnauthenticated
 void fields(auto& archive, Is<SentStatus> auto& status) {
   archive("code", status.code);
   archive.require("code", status.code <= kLastCode, "must be a status code");
-  archive("why", status.why);
+  archive.text("why", status.why);
 }
 void fields(auto& archive, Is<SentWorker> auto& worker) {
   archive("worker", worker.worker);
@@ -30,6 +30,7 @@ void fields(auto& archive, Is<SentWorker> auto& worker) {
   archive("error", worker.error);
   archive("seconds", worker.seconds);
   archive("stall_seconds", worker.stall_seconds);
+  archive("bytes", worker.bytes);
 }
 void fields(auto& archive, Is<SentReport> auto& report) {
   archive("error", report.error);
@@ -54,7 +55,7 @@ void fields(auto& archive, auto& kind, auto& message) {
   archive("specs", message.specs);
   archive.bytes("description", message.description);
   archive("numbers", message.numbers);
-  archive("call", message.call);
+  archive.text("call", message.call);
   archive("step", message.step);
   archive("layout", message.layout);
   archive("bytes", message.bytes);
@@ -65,8 +66,10 @@ void fields(auto& archive, auto& kind, auto& message) {
 
 }  // namespace
 
+std::string_view name_of(const RankMessage& message) { return kRankMessages[static_cast<std::size_t>(message.kind)]; }
+
 std::string to_bytes(const RankMessage& message) {
-  const std::string kind(kRankMessages[static_cast<std::size_t>(message.kind)]);
+  const std::string kind(name_of(message));
   return map_of([&](auto& archive) { fields(archive, kind, message); });
 }
 
@@ -105,7 +108,8 @@ SentReport sent(const absl::StatusOr<SendReport>& report) {
                             .state = static_cast<std::uint32_t>(worker.state),
                             .error = sent(worker.error),
                             .seconds = worker.seconds,
-                            .stall_seconds = worker.stall_seconds});
+                            .stall_seconds = worker.stall_seconds,
+                            .bytes = worker.bytes});
   return made;
 }
 
@@ -132,7 +136,8 @@ absl::StatusOr<SendReport> received(SentReport report) {
                             .state = static_cast<WorkerState>(worker.state),
                             .error = received(worker.error),
                             .seconds = worker.seconds,
-                            .stall_seconds = worker.stall_seconds});
+                            .stall_seconds = worker.stall_seconds,
+                            .bytes = worker.bytes});
   return made;
 }
 

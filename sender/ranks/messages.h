@@ -32,6 +32,7 @@ struct SentWorker {
   std::uint32_t state = 0;
   SentStatus error;
   double seconds = 0, stall_seconds = 0;
+  std::optional<BytesRead> bytes{};
 };
 
 // A SendReport on the wire, or the error of a send.
@@ -50,6 +51,10 @@ struct SentReport {
 };
 SentReport sent(const absl::StatusOr<SendReport>& report);
 absl::StatusOr<SendReport> received(SentReport report);
+
+// Late answers that a process ignores while it waits. A peer that sends more breaks the protocol, and would otherwise
+// keep it busy beyond any deadline.
+inline constexpr std::size_t kMostUnawaitedMessages = 1000;
 
 struct RankMessage {
   enum class Kind {
@@ -86,6 +91,7 @@ struct RankMessage {
   std::optional<SentReport> report{};
 };
 
+std::string_view name_of(const RankMessage& message);  // "shards"
 std::string to_bytes(const RankMessage& message);
 absl::StatusOr<RankMessage> parse_rank_message(
     std::string_view bytes);  // takes any bytes; INVALID_ARGUMENT if no message

@@ -1,5 +1,5 @@
 // A worker that copies only parts of the slots, as a tensor-parallel rank does, verifies the tiles that it copies
-// whole.
+// whole or, with digest=always, all tiles that it copies from.
 #include <bascule/receiver/part_check.h>
 
 #include <gmock/gmock.h>
@@ -22,6 +22,7 @@ namespace bascule::test {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr std::int64_t kRow = kernels::kTileBytes;  // a tile of U8
@@ -47,15 +48,71 @@ struct PartOfW {
 
 const std::vector<TensorSpec> kSpecs = {{"w", DType::kU8, {5, kRow}}, {"b", DType::kU8, {100}}};
 
-TEST(WholeTiles, OfAPlanAreItsTilesWithAllBytes) {
+TEST(PlanTiles, AreThoseThatItCopiesWholeAndThoseThatItTouches) {
   PartOfW part;
   const Layout layout = Layout::arrange(kSpecs, {}).value();
   const auto plan = Plan::scatter(layout, part.targets(), /*partial=*/true);
   ASSERT_THAT(plan, IsOk());
-  const auto tiles = WholeTiles::make(*plan, layout);
+  const auto tiles = PlanTiles::make(*plan, layout);
   ASSERT_NE(tiles, nullptr);
-  EXPECT_THAT(tiles->ranges, testing::ElementsAre(ByteRange{std::uint64_t{kRow}, 4 * std::uint64_t{kRow}}));
-  EXPECT_THAT(tiles->is_whole, testing::ElementsAre(0, 1, 1, 1, 0, 0));
+  constexpr std::uint64_t kTile = kernels::kTileBytes;
+  EXPECT_THAT(tiles->whole.ranges, ElementsAre(ByteRange{kTile, 4 * kTile}));
+  EXPECT_THAT(tiles->whole.is_checked, ElementsAre(0, 1, 1, 1, 0, 0));
+  EXPECT_EQ(tiles->whole.bytes, (BytesRead{.read = 3 * kTile + kTile / 2, .verified = 3 * kTile}));
+  EXPECT_THAT(tiles->touched.ranges, ElementsAre(ByteRange{kTile, 5 * kTile}));
+  EXPECT_THAT(tiles->touched.is_checked, ElementsAre(0, 1, 1, 1, 1, 0));
+  EXPECT_EQ(tiles->touched.bytes, (BytesRead{.read = 4 * kTile, .verified = 4 * kTile}));
+}
+
+// What a tensor-parallel rank of Qwen3-8B reads in one pass, over the bytes of its own weights.
+TEST(PlanTiles, OfARankOfQwen3AreFewMoreThanItsWeights) {
+  constexpr std::int64_t kHidden = 4096, kMlp = 12288, kQ = 32 * 128, kKv = 8 * 128, kVocabulary = 151936, kHead = 128;
+  constexpr int kLayers = 36, kRanks = 2;
+  std::vector<TensorSpec> specs;
+  std::vector<std::optional<int>> cut;  // the dimension in which each is cut
+  const auto add = [&](std::string name, std::vector<std::int64_t> shape, std::optional<int> dim) {
+    specs.push_back({std::move(name), DType::kBF16, std::move(shape)});
+    cut.push_back(dim);
+  };
+  add("embed", {kVocabulary, kHidden}, 0);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const auto name = [&](const char* of) { return cat("layers.", layer, ".", of); };
+    for (const char* norm : {"input_norm", "post_norm"}) add(name(norm), {kHidden}, std::nullopt);
+    for (const char* norm : {"q_norm", "k_norm"}) add(name(norm), {kHead}, std::nullopt);
+    add(name("q"), {kQ, kHidden}, 0);
+    for (const char* of : {"k", "v"}) add(name(of), {kKv, kHidden}, 0);
+    add(name("o"), {kHidden, kQ}, 1);
+    for (const char* of : {"gate", "up"}) add(name(of), {kMlp, kHidden}, 0);
+    add(name("down"), {kHidden, kMlp}, 1);
+  }
+  add("norm", {kHidden}, std::nullopt);
+  add("lm_head", {kVocabulary, kHidden}, 0);
+  const Layout layout = Layout::arrange(specs, {}).value();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    std::vector<TargetTensor> targets;
+    double own = 0;
+    for (std::size_t t = 0; t < specs.size(); ++t) {
+      TargetTensor target{.name = specs[t].name, .dtype = DType::kBF16, .shape = specs[t].shape};
+      if (cut[t]) {
+        std::int64_t& size = target.shape[static_cast<std::size_t>(*cut[t])];
+        size /= kRanks;
+        target.parts = {{specs[t].name, {{.dim = *cut[t], .begin = rank * size, .end = (rank + 1) * size}}}};
+      }
+      own += static_cast<double>(byte_count(target.dtype, target.shape));
+      targets.push_back(std::move(target));
+    }
+    const auto plan = Plan::scatter(layout, targets, /*partial=*/false);
+    ASSERT_THAT(plan, IsOk());
+    const auto tiles = PlanTiles::make(*plan, layout);
+    ASSERT_NE(tiles, nullptr);
+    const auto over_own = [&](std::uint64_t bytes) { return static_cast<double>(bytes) / own; };
+    EXPECT_LE(over_own(tiles->whole.bytes.read), 1.01) << "digest=on";
+    EXPECT_LE(over_own(tiles->touched.bytes.read), 1.31) << "digest=always";
+    EXPECT_NEAR(over_own(tiles->whole.bytes.verified), 0.7, 0.01) << "the verified share with digest=on";
+    RecordProperty(cat("rank", rank),
+                   cat("on ", over_own(tiles->whole.bytes.read), " always ", over_own(tiles->touched.bytes.read),
+                       " verified with on ", over_own(tiles->whole.bytes.verified)));
+  }
 }
 
 class PartsOver : public testing::TestWithParam<std::tuple<const char*, Apply>> {
@@ -102,6 +159,27 @@ class PartsOver : public testing::TestWithParam<std::tuple<const char*, Apply>> 
          std::this_thread::sleep_for(std::chrono::milliseconds(1)))
       static_cast<void>(receiver.commit());
     return receiver.status().error.ToString();
+  }
+
+  // Sends to `receiver`, the only worker, and expects it to report `bytes`.
+  void send_verified(Receiver& receiver, const BytesRead& bytes) {
+    if (sender_->version() > 0) {  // it joins late, and catches up first
+      ASSERT_TRUE(flips(receiver));
+    }
+    ASSERT_THAT(sender_->wait_for_workers(1, patience()), IsOk());
+    for (int version = 1; version <= 3; ++version) {
+      for (std::size_t i = 0; i < w_.size(); ++i)
+        w_[i] = static_cast<std::byte>(i / 77 + static_cast<std::size_t>(version));
+      ASSERT_THAT(sender_->send_async(), IsOk());
+      ASSERT_TRUE(flips(receiver));
+      const auto report = sender_->wait_async();
+      ASSERT_THAT(report, IsOk());
+      const auto of_worker = std::ranges::find(report->workers, WorkerState::kServing, &WorkerReport::state);
+      ASSERT_NE(of_worker, report->workers.end());
+      EXPECT_EQ(of_worker->bytes, bytes);
+      EXPECT_DOUBLE_EQ(of_worker->verified_share().value(),
+                       static_cast<double>(bytes.verified) / static_cast<double>(bytes.read));
+    }
   }
 
   const TempFolder folder_;
@@ -157,19 +235,42 @@ TEST_P(PartsOver, TilesThatAreNotCopiedWholeAreNotChecked) {
   EXPECT_TRUE(flips(receiver));
 }
 
-// A send packs and digests in one pass, which fills the table.
-TEST_P(PartsOver, SendsAreVerified) {
+TEST_P(PartsOver, AlwaysChecksAllBytesOfTheTilesThatAreCopiedFrom) {
+  std::byte* const w = publish(std::byte{1});
+  w[5] ^= std::byte{4};             // in row 0, of which the worker reads nothing
+  w[5 * kRow - 1] ^= std::byte{4};  // in the half of row 4 that it does not copy
   PartOfW part;
-  Receiver receiver = join(part);
-  ASSERT_THAT(sender_->wait_for_workers(1, patience()), IsOk());
-  for (int version = 1; version <= 3; ++version) {
-    for (std::size_t i = 0; i < w_.size(); ++i)
-      w_[i] = static_cast<std::byte>(i / 77 + static_cast<std::size_t>(version));
-    ASSERT_THAT(sender_->send_async(), IsOk());
-    ASSERT_TRUE(flips(receiver));
-    const auto report = sender_->wait_async();
-    ASSERT_THAT(report, IsOk());
-    EXPECT_TRUE(report->complete());
+  Receiver receiver = join(part.targets(), "?digest=always");
+  EXPECT_THAT(error_of(receiver), AllOf(HasSubstr("slot 0 of version 1: bytes [262144, 327680), where tensor w lies"),
+                                        HasSubstr("65536 of the bytes that this worker verifies")));
+  w[5 * kRow - 1] ^= std::byte{4};
+  EXPECT_TRUE(flips(receiver)) << "row 0 is not its own";
+}
+
+// A send packs and digests in one pass, which fills the table.
+TEST_P(PartsOver, SendsAreVerifiedAndTheReportSaysHowMuch) {
+  for (const bool always : {false, true}) {
+    SCOPED_TRACE(always);
+    PartOfW part;
+    Receiver receiver = join(part.targets(), always ? "?digest=always" : "");
+    const std::uint64_t row = kRow;
+    send_verified(receiver, always ? BytesRead{.read = 4 * row, .verified = 4 * row}
+                                   : BytesRead{.read = 3 * row + row / 2, .verified = 3 * row});
+  }
+}
+
+TEST_P(PartsOver, WithoutADigestNothingIsVerified) {
+  PartOfW part;
+  Receiver receiver = join(part.targets(), "?digest=off");
+  send_verified(receiver, {.read = 3 * kRow + kRow / 2, .verified = 0});
+}
+
+TEST_P(PartsOver, EnginesThatReadInPlaceVerifyAllOrNothing) {
+  for (const bool always : {false, true}) {
+    SCOPED_TRACE(always);
+    Receiver receiver = join({}, always ? "?digest=always" : "");
+    const std::uint64_t bytes = Layout::arrange(kSpecs, {})->bytes();
+    send_verified(receiver, {.read = bytes, .verified = always ? bytes : 0});
   }
 }
 

@@ -116,6 +116,18 @@ TEST(WholeTiles, AreThoseWithAllTheirBytes) {
   EXPECT_EQ(whole_tiles(List{}, 0), List{});
 }
 
+TEST(TouchedTiles, AreThoseWithAnyByte) {
+  const std::uint64_t end = 3 * kTileBytes + 100;
+  const auto touched = [&](std::vector<ByteRange> ranges) { return touched_tiles(ranges, end); };
+  using List = std::vector<ByteRange>;
+  EXPECT_EQ(touched({{0, end}}), (List{{0, end}}));
+  EXPECT_EQ(touched({{1, 2}, {5, 6}, {kTileBytes - 1, kTileBytes}}), (List{{0, kTileBytes}}));
+  EXPECT_EQ(touched({{1, 2}, {kTileBytes, kTileBytes + 1}}), (List{{0, 2 * kTileBytes}}));
+  EXPECT_EQ(touched({{1, 2}, {2 * kTileBytes - 1, 2 * kTileBytes + 1}}), (List{{0, 3 * kTileBytes}}));
+  EXPECT_EQ(touched({{5, 6}, {3 * kTileBytes + 50, end - 1}}), (List{{0, kTileBytes}, {3 * kTileBytes, end}}));
+  EXPECT_EQ(touched({}), List{});
+}
+
 TEST(WrongTiles, AreNamedByTheirBytes) {
   std::mt19937_64 random(5);
   std::vector<std::byte> bytes(6 * kTileBytes + 300);

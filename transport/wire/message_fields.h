@@ -40,6 +40,11 @@ void fields(auto& archive, Is<SlotId> auto& slot) {
   archive("epoch", slot.epoch);
   archive("index", slot.index);
 }
+void fields(auto& archive, Is<BytesRead> auto& bytes) {
+  archive("read", bytes.read);
+  archive("verified", bytes.verified);
+  archive.require("verified", bytes.verified <= bytes.read, "must be at most read");
+}
 void fields(auto& archive, Is<HeldSlot> auto& held) {
   archive("slot", held.slot);
   archive("version", held.version);
@@ -148,7 +153,10 @@ void fields(auto& archive, Is<Sealed> auto& sealed) {
   archive("version", sealed.version);
   archive("digest", sealed.digest);
 }
-void fields(auto& archive, Is<Prepared> auto& prepared) { archive("version", prepared.version); }
+void fields(auto& archive, Is<Prepared> auto& prepared) {
+  archive("version", prepared.version);
+  archive("bytes", prepared.bytes);
+}
 void fields(auto& archive, Is<Failed> auto& failed) {
   archive("version", failed.version);
   archive.text("why", failed.why);
@@ -198,6 +206,7 @@ void fields(auto& archive, Is<WorkerStatus> auto& worker) {
   archive("serving", worker.serving);
   archive("leases", worker.leases);
   archive("why", worker.why);
+  archive("bytes", worker.bytes);
 }
 void fields(auto& archive, Is<SlotStatus> auto& slot) {
   archive("index", slot.index);

@@ -111,6 +111,7 @@ struct Ready {  // the worker's back slot is free
 };
 struct Prepared {
   Version version = 0;
+  std::optional<BytesRead> bytes{};
 };
 struct Failed {
   Version version = 0;

@@ -97,6 +97,7 @@ TEST_P(TwoRanks, WaitForAnEngineOnRank0AndReportItOnAll) {
       ASSERT_EQ(report->workers.size(), 1U);
       EXPECT_EQ(report->workers[0].worker, "engine-0");
       EXPECT_EQ(report->workers[0].state, WorkerState::kServing);
+      EXPECT_EQ(report->workers[0].bytes, (BytesRead{.read = report->bytes, .verified = 0})) << "in place";
     }
   }
   over = true;

@@ -130,6 +130,11 @@ TEST(Messages, WhatIsOptionalMayBeMissing) {
   const absl::StatusOr<Message> hello = decode_map(map);
   ASSERT_TRUE(hello.ok()) << hello.status();
   EXPECT_EQ(std::get<Hello>(*hello).expected, nullptr);
+  map = map_of(Prepared{.version = 1, .bytes = BytesRead{.read = 1, .verified = 1}});
+  map.erase("bytes");  // of an older worker
+  const absl::StatusOr<Message> prepared = decode_map(map);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(std::get<Prepared>(*prepared).bytes, std::nullopt);
 }
 
 TEST(Messages, DigestTravelsAsItIsPrinted) {
@@ -173,6 +178,7 @@ TEST(Messages, NamesTheKeyThatIsMissing) {
     for (const auto& [key, value] : map.items()) {
       if (key == "type" || key == "expected" || key == "digest" || key == "offer") continue;
       if (key == "layout" && std::holds_alternative<SenderStatus>(message)) continue;
+      if (key == "bytes" && std::holds_alternative<Prepared>(message)) continue;
       json without = map;
       without.erase(key);
       EXPECT_EQ(refusal(without), cat(name_of(message), ", key \"", key, "\": is missing"));
@@ -195,6 +201,8 @@ TEST(Messages, NamesTheKeyOfAnotherType) {
 TEST(Messages, RefusesValuesOutOfRange) {
   EXPECT_THAT(refusal(sample_hello(), "/byte_order", "big"), HasSubstr("must be \"little\", found \"big\""));
   EXPECT_THAT(refusal(sample_hello(), "/worker", ""), HasSubstr("key \"worker\": must not be empty"));
+  EXPECT_THAT(refusal(Prepared{.version = 5, .bytes = BytesRead{.read = 9, .verified = 9}}, "/bytes/verified", 10),
+              HasSubstr("key \"bytes.verified\": must be at most read"));
   EXPECT_THAT(refusal(sample_hello(), "/worker", "\xC0\xAF"), HasSubstr("expected UTF-8, found \"\\xc0\\xaf\""));
   for (const char* const place : {"/worker", "/group"})
     for (const char* const name : {"\x1b[2J", "two\nlines", "\u009b2J"})

@@ -69,7 +69,8 @@ inline SenderStatus sample_status() {
                      .state = "poisoned",
                      .serving = 40,
                      .leases = {0, 1},
-                     .why = "the digest differs"}};
+                     .why = "the digest differs",
+                     .bytes = BytesRead{.read = 100, .verified = 70}}};
   status.slots = {{.index = 0,
                    .state = "published",
                    .version = 41,
@@ -95,7 +96,7 @@ inline std::vector<Message> sample_messages() {
                   .slots = {1, 7}},
           Ready{.version = 5},
           Sealed{.version = 5, .digest = digest},
-          Prepared{.version = 5},
+          Prepared{.version = 5, .bytes = BytesRead{.read = 100, .verified = 70}},
           Failed{.version = 5, .why = "the digest differs"},
           Poisoned{.why = "the device failed", .final = true},
           Decided{.version = 5},
