@@ -29,6 +29,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import _core, receiver, sender
 from .errors import BasculeError, BasculeTimeoutError
+from .sharded import rank_and_ranks
 
 _PREFIX = "bascule:"  # of the names of the Ray actors that hold entries
 _LOOK_EVERY = 0.1  # seconds between two looks for a name
@@ -57,7 +58,8 @@ class Sender(sender.Sender):
     endpoint: by default a private folder per name, for engines on this host, with scheme "auto" if Ray gave this
     process a GPU, else "shm". For engines on other hosts give "auto:///folder?listen=host:port". namespace: the Ray
     namespace of the name; by default the job's. timeout: how many seconds to wait while another sender, at another
-    endpoint, holds the name. options: passed to bascule.Sender.
+    endpoint, holds the name. options: passed to bascule.Sender. With sharded=True, all ranks are on one host and give the
+    same name; rank 0 holds it, and the default endpoint has the scheme "shm".
 
     The constructor blocks until Ray has started the actor that holds the name. If Ray restarts a trainer's actor on the
     same node, the new sender gets the same name and endpoint, and its engines reconnect.
@@ -71,7 +73,10 @@ class Sender(sender.Sender):
     def __init__(self, name: str, endpoint: str = "", *, namespace: str | None = None, timeout: float = 10,
                  **options: Any):
         _check(name, timeout)
-        super().__init__(endpoint or _endpoint_of(name, namespace), **options)
+        sharded = bool(options.get("sharded"))
+        super().__init__(endpoint or _endpoint_of(name, namespace, on_host=sharded), **options)
+        if sharded and rank_and_ranks()[0] > 0:
+            return
         try:
             self._holder = _publish(name, _entry_of(self._endpoint), namespace, timeout)
         except BaseException:
@@ -207,11 +212,12 @@ def _find(name: str, namespace: str | None, timeout: float) -> Entry:
 # ---- hosts
 
 
-def _endpoint_of(name: str, namespace: str | None) -> str:
-    """Returns the same endpoint each time for a name, so that a restarted trainer gets its previous one."""
+def _endpoint_of(name: str, namespace: str | None, on_host: bool) -> str:
+    """Returns the same endpoint each time for a name, so that a restarted trainer gets its previous one, and each rank the
+    same one. on_host: in host memory even if this process has a GPU."""
     context = ray.get_runtime_context()
     of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}/{name}".encode()).hexdigest()[:16]
-    return _core.endpoint_for_any_engine(gpu=bool(context.get_accelerator_ids().get("GPU")),
+    return _core.endpoint_for_any_engine(gpu=not on_host and bool(context.get_accelerator_ids().get("GPU")),
                                          folder=quote(str(_own_folder() / f"ray-{of_name}")))
 
 

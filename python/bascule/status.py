@@ -1,4 +1,4 @@
-"""`python -m bascule status`: shows an endpoint's sender, workers and slots, and verifies the slots."""
+"""`python -m bascule status`: shows an endpoint's sender, its ranks, workers and slots, and verifies the slots."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def run(target: str, write: Callable[[str], None] = print) -> int:
     seen = observe(target)
     write(f"{seen.place}: {seen.scheme}, {'a sender' if seen.sender else 'no sender'}, epoch {seen.epoch}, "
           f"version {seen.version}")
+    for rank in seen.ranks:
+        write(f"  rank {rank.rank} (pid {rank.pid or 'not known yet'}): {rank.state}, sends {rank.bytes} bytes")
     for worker in seen.workers:
         path = f" by {worker.path}" if worker.path else ""
         write(f"  worker {worker.worker} (pid {worker.pid}): {worker.state}, version {worker.serving}{path}")

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ._checks import seconds, text, url, whole
+from ._trl_shards import Shards, is_sharded
 from .errors import BasculeError, BasculeTimeoutError
 from .lora import active_adapter, adapter_of, merged_of
 from .modules import check_sendable
@@ -44,8 +45,9 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
     reports. adapter: the name under which the server has the adapter of a PEFT model. The adapter's own endpoint is
     `endpoint`/adapters/`adapter`. If the server follows no adapter of this name, or the adapter cannot be sent alone,
-    merged weights are sent; a log line says which, and why. Only the weight methods of TRL's client, and sync_weights()
-    for PEFT models, are replaced. A second call replaces the endpoint. Does not block.
+    merged weights are sent; a log line says which, and why. If FSDP2 shards the model, each rank sends the shards that it
+    holds, without a gather; where they cannot be sent so, TRL gathers, and a log line says why. Only the weight methods of
+    TRL's client, and sync_weights() for PEFT models and FSDP2, are replaced. A second call replaces the endpoint. Does not block.
 
     Raises BasculeError (INVALID_ARGUMENT), which names the argument.
     """
@@ -68,8 +70,31 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
             module.VLLMClient = BasculeVLLMClient
     generation = vllm_generation.VLLMGeneration
     if not hasattr(generation.sync_weights, "_before_bascule"):
-        generation.sync_weights = _with_adapters(generation.sync_weights)
+        generation.sync_weights = _with_shards(_with_adapters(generation.sync_weights))
     return BasculeVLLMClient
+
+
+def _with_shards(sync_weights: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Replaces VLLMGeneration.sync_weights() for models that FSDP2 shards: TRL's gathers each tensor on every rank."""
+    from accelerate.utils import broadcast_object_list, is_peft_model
+
+    @functools.wraps(sync_weights)
+    def without_a_gather(self: Any) -> None:
+        if self.mode != "server" or is_peft_model(self.model) or not is_sharded(self.model):
+            return sync_weights(self)
+        main = self.accelerator.is_main_process
+        client = self.vllm_client if main and isinstance(self.vllm_client, _Weights) else None
+        if not hasattr(self, "_bascule_shards"):
+            ours = [client is not None]
+            broadcast_object_list(ours, from_process=0)
+            shards = Shards(self.model, client) if ours[0] else None
+            self._bascule_shards = shards if shards is not None and shards.begin() else None
+        if self._bascule_shards is None:
+            return sync_weights(self)
+        _Weights._check_served(self._bascule_shards.send())
+
+    without_a_gather._before_bascule = sync_weights
+    return without_a_gather
 
 
 def _with_adapters(sync_weights: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -227,6 +252,15 @@ class _Weights:
         if self.bascule_adapter not in (each["id"] for each in self._get(f"{self.base_url}/v1/models")["data"]):
             raise _NotAlone(f"the server has no adapter {self.bascule_adapter}; start vLLM with --enable-lora and "
                             f"BASCULE_ADAPTERS={self.bascule_adapter}={endpoint}")
+
+    def take_over(self, sender: Sender) -> None:
+        """Keeps rank 0's sender of shards, and waits for the server's workers. close_communicator() closes the sender.
+
+        Raises BasculeTimeoutError if the workers did not join in time.
+        """
+        self._check_ready()
+        self._sender = sender
+        self._wait_for_workers(sender)
 
     def _register(self, endpoint: str, register: Callable[[Sender], None]) -> None:
         sender = Sender(endpoint)

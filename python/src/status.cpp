@@ -48,6 +48,15 @@ void bind_status(nb::module_& module) {
         return cat("<WorkerStatus ", worker.worker, ": ", worker.state, ", version ", worker.serving,
                    worker.why.empty() ? "" : cat(", ", worker.why), ">");
       });
+  nb::class_<RankStatus>(module, "RankStatus", "One process of a sharded trainer, as rank 0 sees it.")
+      .def_ro("rank", &RankStatus::rank, "Its number.")
+      .def_ro("pid", &RankStatus::pid, "Its process id; 0: not known yet.")
+      .def_ro("state", &RankStatus::state, "\"joined\", \"awaited\" or \"lost\".")
+      .def_ro("bytes", &RankStatus::bytes,
+              "How many bytes of its shards it sends, in the trainer's types; 0 until all ranks have registered.")
+      .def("__repr__", [](const RankStatus& rank) {
+        return cat("<RankStatus ", rank.rank, ": ", rank.state, ", sends ", rank.bytes, " bytes>");
+      });
   nb::class_<ObservedSlot>(module, "ObservedSlot",
                            "One slot, and whether it holds the version that the sender reports.")
       .def_prop_ro(
@@ -77,6 +86,9 @@ void bind_status(nb::module_& module) {
           "version", [](const Observation& seen) { return seen.status.version; }, "The newest version.")
       .def_prop_ro(
           "workers", [](const Observation& seen) { return seen.status.workers; }, "A WorkerStatus per worker.")
+      .def_prop_ro(
+          "ranks", [](const Observation& seen) { return seen.status.ranks; },
+          "A RankStatus per process of a sharded trainer; else empty.")
       .def_ro("slots", &Observation::slots, "An ObservedSlot per slot.")
       .def_prop_ro("wrong", &Observation::wrong, "Problems, a sentence each; empty if there are none.")
       .def("__repr__", [](const Observation& seen) {

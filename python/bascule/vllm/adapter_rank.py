@@ -17,7 +17,7 @@ from .adapter_model import lora_model, unbound
 from .adapters import PREFIX
 from .busy_loop import send_descriptor
 from .place import Place, place_of
-from .rank import from_first_rank, taken_together
+from .together import from_first_rank, taken_together
 
 
 @dataclass(frozen=True)

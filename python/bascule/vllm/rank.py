@@ -12,6 +12,7 @@ from ..receiver import Receiver
 from .load import load
 from .place import Place
 from .scatter import Scatter, logger
+from .together import choose, follow, on_all_ranks, taken_together
 
 _LOOK_EVERY = 0.5  # seconds between two looks whether the sender refused the targets
 _NO_VERSION = 2**63 - 1  # newer than all
@@ -21,8 +22,8 @@ class Rank:
     """One rank's receiver. Call update() on all ranks of an engine at once: rank 0 decides for all.
 
     place: where it joins. scatter: the model's memory, into which take() copies; without it, the model's loader gets
-    the slot's tensors, which it must not write. A rank that scatters changes to loading, and logs why, if a sender has
-    other tensors or the model's tensors were moved.
+    the slot's tensors, which it must not write. Either all ranks have a `scatter`, or none has. They all change to
+    loading, and log why, if a sender has other tensors or the model's tensors were moved.
     """
 
     def __init__(self, place: Place, scatter: Scatter | None = None):
@@ -31,6 +32,7 @@ class Rank:
         self.loads = 0  # how many so far; another sender may use a version's number again
         self.mixture = False  # an update failed: the model's tensors may be of several versions
         self.scatter = scatter
+        self._scatters_on_all = scatter is not None  # all ranks change it in the same update()
         self._moved = False
         self._turn = threading.Lock()  # only one thread at a time may use the receiver
         self._closed = threading.Event()
@@ -52,10 +54,12 @@ class Rank:
         Raises what loading raised. The sender then brings the newest version again.
         """
         with self._turn:
-            if self.scatter:
-                taken = self._scattered(version, timeout)
-            else:
-                taken = self._taken(version, timeout)
+            try:
+                taken = (self._scattered(model, version, timeout) if self._scatters_on_all else
+                         self._taken(version, timeout))
+            except BasculeError:
+                self._note_half_copied()
+                raise
             if taken is None:
                 return None
             self.version, self.mixture = 0, True
@@ -90,34 +94,43 @@ class Rank:
         self.receiver = Receiver(self.place.endpoint, worker=self.place.worker, group=self.place.group,
                                  rank=self.place.rank, ranks=self.place.ranks, device=self.place.device,
                                  stream=self.place.stream,
-                                 **({"targets": self.scatter.targets, "apply": "commit"} if self.scatter else {}))
+                                 **({"targets": self.scatter.targets, "apply": "commit", "accept": self.scatter.check}
+                                    if self.scatter else {}))
         self._pending.register(self.receiver.fileno(), select.EPOLLIN)
 
     def _taken(self, version: int | None, timeout: float) -> int | None:
         return taken_together(self.place, self.receiver, self.version, version, timeout)
 
-    # ---- scatter, for an engine of one rank ----
+    # ---- scatter ----
 
-    def _scattered(self, version: int | None, timeout: float) -> int | None:
+    def _scattered(self, model: Any, version: int | None, timeout: float) -> int | None:
+        """Like _taken(). All ranks change to loading in the same call if one of them cannot scatter."""
         deadline = time.monotonic() + timeout
-        while True:
+        why, choice = self._unusable(model), None
+        while on_all_ranks(self.place, why is None):
             left = max(deadline - time.monotonic(), 0)
-            failed = taken = None
-            try:
-                taken = self.receiver.take(version, min(left, _LOOK_EVERY))
-            except BasculeError as error:
-                failed = error
-                if self.receiver.status().state == "poisoned":  # it had begun to copy
-                    self.version, self.mixture = 0, True
-            if taken is not None:
-                return taken
-            if (why := self._refusal()) is not None:
-                self._load_from_now_on(why)
-                return self._taken(version, left)
-            if failed is not None and not (isinstance(failed, BasculeTimeoutError) and left > _LOOK_EVERY):
-                raise failed
-            if left <= _LOOK_EVERY:
-                return None
+            if choice is not None and choice.last:
+                return follow(self.place, self.receiver, self.version, choice, left)
+            choice = choose(self.place, self.receiver, self.version, version, min(left, _LOOK_EVERY),
+                            last=left <= _LOOK_EVERY)
+            if choice.version:
+                return follow(self.place, self.receiver, self.version, choice, left)
+            why = self._refusal()
+        self._load_from_now_on(why or "another rank cannot scatter them")
+        self._scatters_on_all = False
+        return self._taken(version, max(deadline - time.monotonic(), 0))
+
+    def _unusable(self, model: Any) -> str | None:
+        """Why this rank cannot scatter into `model`, or None if it can."""
+        if self.scatter is None:
+            return "the sender refused the targets"
+        if not self.scatter.is_whole and not self.scatter.fits(model):  # the loader needs whole tensors
+            return "the model's parameters were moved"
+        return None
+
+    def _note_half_copied(self) -> None:
+        if self.scatter and not self._closed.is_set() and self.receiver.status().state == "poisoned":
+            self.version, self.mixture = 0, True
 
     def _refusal(self) -> str | None:
         """Why the sender's tensors cannot be copied into the model's, or None if no such reason is known."""
@@ -141,40 +154,11 @@ class Rank:
                 self._turn.release()
 
     def _load_from_now_on(self, why: str) -> None:
+        if self.scatter is None:
+            return
+        self._note_half_copied()
         logger.warning("the model's loader now loads versions; they are not scattered: %s", why)
         self._pending.unregister(self.receiver.fileno())
         self.receiver.close()
         self.scatter = None
         self._join()
-
-
-def taken_together(place: Place, receiver: Receiver, held: int, version: int | None, timeout: float) -> int | None:
-    """Takes the version that rank 0 takes. Call it on all ranks of an engine at once.
-
-    held: the version that this rank holds. Returns None if there is no newer version. Raises what take() raised, on all
-    ranks if rank 0 failed; BasculeError (UNAVAILABLE) if this rank does not have rank 0's version.
-    """
-    if place.ranks == 1:
-        return receiver.take(version, timeout)
-    taken, error = None, None
-    if place.rank == 0:
-        try:
-            taken = receiver.take(version, timeout)
-        except BasculeError as raised:  # the other ranks wait for an answer
-            error = raised
-    taken, first_held, error = from_first_rank((taken, held, error))
-    if error is not None:
-        raise error
-    if taken is None and first_held != held:
-        taken = first_held  # rank 0 loaded it before; this rank could not
-    if taken and place.rank != 0 and receiver.take(taken, timeout) is None:
-        status = receiver.status()
-        if status.state != "serving" or status.version != taken:
-            raise status.error or BasculeError(f"version {taken}, which rank 0 holds, is not here", "UNAVAILABLE")
-    return taken or None
-
-
-def from_first_rank(what: Any) -> Any:
-    from vllm.distributed.parallel_state import get_pp_group, get_tp_group
-
-    return get_tp_group().broadcast_object(get_pp_group().broadcast_object(what, 0), 0)

@@ -6,7 +6,8 @@ copy into the model is compared with the model's present bytes, and recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,22 +22,34 @@ _CASTS = (_aten._to_copy.default, _aten.clone.default)
 
 
 class Untraceable(Exception):
-    """The model is not made of whole copies only; the text says why. Not a RuntimeError, which vLLM catches."""
+    """The model is not made of copies only; the text says why. Not a RuntimeError, which vLLM catches."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """`into` is the part of the model's memory that holds all of the checkpoint's tensor `name`, in its shape."""
+    """`into` is the part of the model's memory that holds a box of the checkpoint's tensor `name`, in its shape.
+
+    begin: where the box begins. It is empty if this rank holds no element of the tensor.
+    """
 
     name: str
+    begin: tuple[int, ...]
     into: torch.Tensor
 
 
-def trace(model: torch.nn.Module, checkpoint: Iterable[tuple[str, torch.Tensor]]) -> list[Copied]:
-    """Returns the copies by which load_weights() fills the parameters of `model`.
+@dataclass(frozen=True)
+class Trace:
+    """shapes: of all tensors of the checkpoint. copies: at least one of each tensor."""
+
+    shapes: dict[str, tuple[int, ...]]
+    copies: list[Copied]
+
+
+def trace(model: torch.nn.Module, checkpoint: Iterable[tuple[str, torch.Tensor]]) -> Trace:
+    """Returns the copies by which load_weights() fills the parameters of `model`, which may be one rank's.
 
     The model must hold the weights of `checkpoint` already. Raises Untraceable if the loader computes with tensors, or
-    cuts, reorders or omits them; if a part of a parameter comes neither from such a copy nor from a constant; or if the
+    reorders or omits them; if a part of a parameter comes neither from such a copy nor from a constant; or if the
     model's weights differ from the checkpoint's by even one bit.
     """
     watch = _Watch(model)
@@ -48,16 +61,15 @@ def trace(model: torch.nn.Module, checkpoint: Iterable[tuple[str, torch.Tensor]]
                 name, tensor = next(tensors, (None, None))
             if name is None:
                 return
-            watch.sources[tensor.data_ptr()] = name, tensor
-            watch.names.add(name)
+            watch.begin(name, tensor)
             yield name, tensor
 
     with torch.no_grad(), watch:
         model.load_weights(noted())
-    if left := watch.names.difference(each.name for each in watch.copies):
+    if left := watch.shapes.keys() - {each.name for each in watch.copies}:
         raise Untraceable(f"the loader does not use {min(left)}")
     _check_covered(model, watch.copies, watch.constants)
-    return watch.copies
+    return Trace(watch.shapes, watch.copies)
 
 
 class Untouched(TorchDispatchMode):
@@ -73,16 +85,52 @@ class Untouched(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A box of the checkpoint's tensor `name`, which has the type `dtype`. `tensor` holds it, contiguous, in any shape."""
+
+    name: str
+    dtype: torch.dtype
+    begin: tuple[int, ...]
+    shape: tuple[int, ...]
+    tensor: torch.Tensor
+
+    def box(self, view: torch.Tensor) -> _Piece | None:
+        """The box that `view` shows of this piece, or None if it shows something else. It begins within `tensor`."""
+        first = view.data_ptr() - self.tensor.data_ptr()
+        if view.dtype != self.tensor.dtype or first % view.element_size():
+            return None
+        if first == 0 and view.is_contiguous() and view.numel() == self.tensor.numel():
+            return self
+        strides = _dense_strides(self.shape)
+        if len(view.shape) != len(strides) or any(
+                size > 1 and stride != dense for size, stride, dense in zip(view.shape, view.stride(), strides)):
+            return None
+        first, begin = first // view.element_size(), []
+        for stride in strides:
+            begin.append(first // stride)
+            first %= stride
+        if first or any(at + size > whole for at, size, whole in zip(begin, view.shape, self.shape)):
+            return None
+        return _Piece(self.name, self.dtype, tuple(a + b for a, b in zip(self.begin, begin)), tuple(view.shape), view)
+
+
 class _Watch(TorchDispatchMode):
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self._ours = _storages([*model.parameters(), *model.buffers()])
-        # By address: the checkpoint's tensors and their casts, which are kept alive so that no address is reused.
-        self.sources: dict[int, tuple[str, torch.Tensor]] = {}
-        self._casts: list[torch.Tensor] = []
-        self.names: set[str] = set()
+        # The checkpoint's tensors and what was cast from them. They are kept alive so that no address is reused.
+        self._pieces: dict[int, _Piece] = {}
+        self._addresses: list[int] = []  # sorted
+        self._name = ""  # the tensor that the loader got last
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.copies: list[Copied] = []
         self.constants: list[torch.Tensor] = []
+
+    def begin(self, name: str, tensor: torch.Tensor) -> None:
+        """The loader gets this tensor next."""
+        self._name, self.shapes[name] = name, tuple(tensor.shape)
+        self._keep(_Piece(name, tensor.dtype, (0,) * tensor.ndim, tuple(tensor.shape), tensor))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -103,32 +151,36 @@ class _Watch(TorchDispatchMode):
         if any(_storage(each) in self._ours for each in _tensors((args, kwargs))) and not all(
                 _storage(each) in self._ours for each in _tensors(result)):
             raise Untraceable(f"the loader computes with the model's tensors ({func})")
-        if func in _CASTS and (source := self._source(args[0])) and source[1].is_floating_point() \
+        if func in _CASTS and (piece := self._piece(args[0])) and piece.dtype.is_floating_point \
                 and result.is_floating_point():
-            self._casts.append(result)
-            self.sources[result.data_ptr()] = source
+            self._keep(_Piece(piece.name, piece.dtype, piece.begin, piece.shape, result))
         return result
 
-    def _source(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
-        """The checkpoint's tensor that `tensor` holds whole and in order, or None."""
-        source = self.sources.get(tensor.data_ptr())
-        return source if source and tensor.is_contiguous() and tensor.numel() == source[1].numel() else None
+    def _keep(self, piece: _Piece) -> None:
+        if piece.tensor.numel() and piece.tensor.is_contiguous():
+            insort(self._addresses, piece.tensor.data_ptr())
+            self._pieces[piece.tensor.data_ptr()] = piece
+
+    def _piece(self, tensor: torch.Tensor) -> _Piece | None:
+        """The box of the checkpoint's tensor that `tensor` holds, in order; None if it holds no such box."""
+        at = bisect_right(self._addresses, tensor.data_ptr()) - 1
+        return self._pieces[self._addresses[at]].box(tensor) if at >= 0 and tensor.numel() else None
 
     def _copy(self, into: torch.Tensor, what: torch.Tensor) -> None:
-        if into.numel() == 0:
+        if into.numel() == 0:  # this rank has padding only
+            self.copies.append(Copied(self._name, (), into))
             return
-        if (source := self._source(what)) is None:
-            raise Untraceable(f"the loader copies {list(what.shape)}, which is not a whole tensor of the checkpoint")
-        name, tensor = source
-        casts = tensor.dtype != into.dtype
-        if casts and not (tensor.is_floating_point() and into.is_floating_point()):
-            raise Untraceable(f"the loader casts {name} from {tensor.dtype} to {into.dtype}")
-        if into.shape != what.shape or not into.is_contiguous() or what.dtype not in (tensor.dtype, into.dtype):
+        if (piece := self._piece(what)) is None:
+            raise Untraceable(f"the loader copies {list(what.shape)}, which is not a box of one tensor of the checkpoint")
+        name, dtype = piece.name, piece.dtype
+        if dtype != into.dtype and not (dtype.is_floating_point and into.is_floating_point()):
+            raise Untraceable(f"the loader casts {name} from {dtype} to {into.dtype}")
+        if into.shape != what.shape or not into.is_contiguous() or what.dtype not in (dtype, into.dtype):
             raise Untraceable(f"the loader copies {name} into {list(into.shape)} with strides {list(into.stride())}, "
                               f"from {what.dtype}")
         if not _same_bits(into, what.to(into.device, into.dtype)):
             raise Untraceable(f"the model does not hold the checkpoint's {name}")
-        self.copies.append(Copied(name, into.detach().view(tensor.shape)))
+        self.copies.append(Copied(name, piece.begin, into.detach().view(piece.shape)))
 
     def _constant(self, into: torch.Tensor, value: Any) -> None:
         if into.numel() == 0:
@@ -141,7 +193,7 @@ class _Watch(TorchDispatchMode):
 def _check_covered(model: torch.nn.Module, copies: list[Copied], constants: list[torch.Tensor]) -> None:
     """Raises Untraceable unless each byte of each parameter comes from exactly one copy or constant."""
     ranges = sorted((each.data_ptr(), each.data_ptr() + each.nbytes)
-                    for each in [*(copy.into for copy in copies), *constants])
+                    for each in [*(copy.into for copy in copies), *constants] if each.numel())
     for (_, end), (begin, _) in zip(ranges, ranges[1:]):
         if begin < end:
             raise Untraceable("the loader copies two tensors to one place")
@@ -152,6 +204,13 @@ def _check_covered(model: torch.nn.Module, copies: list[Copied], constants: list
             end = ends[end]
         if not parameter.is_contiguous() or end != parameter.data_ptr() + parameter.nbytes:
             raise Untraceable(f"{name} is not made of the checkpoint's tensors only")
+
+
+def _dense_strides(shape: Sequence[int]) -> list[int]:
+    strides = [1] * len(shape)
+    for dim in reversed(range(len(shape) - 1)):
+        strides[dim] = strides[dim + 1] * shape[dim + 1]
+    return strides
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

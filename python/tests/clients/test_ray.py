@@ -297,3 +297,34 @@ def test_the_example():
     assert ended.returncode == 0, ended.stderr
     shares = [float(line.split()[-1].rstrip("%")) for line in ended.stdout.splitlines() if line.startswith("step")]
     assert shares[0] < 20 and shares[-1] > 80, ended.stdout
+
+
+@ray.remote
+class Rank:
+    """One rank of a sharded trainer: it has some rows of the one tensor."""
+
+    def __init__(self, name, rank, store):
+        from torch import distributed
+        from torch.distributed.tensor import Shard, zeros
+
+        distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+        self.weight = zeros(1001, device_mesh=distributed.init_device_mesh("cpu", (2,)), placements=[Shard(0)])
+        self.sender = bascule.ray.Sender(name, sharded=True)
+        self.sender.register_model({"weight": self.weight}, timeout=PATIENCE)
+
+    def workers(self, count):
+        return self.sender.wait_for_workers(count, PATIENCE)
+
+    def send(self, step):
+        self.weight.to_local().fill_(step)
+        report = self.sender.send(step=step)
+        return report.version, report.complete
+
+
+def test_the_ranks_of_a_sharded_trainer_give_one_name_and_engines_find_it(start, name, tmp_path):
+    ranks = [start(Rank, name, rank, tmp_path / "store") for rank in range(2)]
+    engine = start(Engine, name, options={"name": "e"})
+    assert get(ranks[0].workers.remote(1)) == ["e"]
+    for step in (1, 2):
+        assert ray.get([rank.send.remote(step) for rank in ranks], timeout=PATIENCE) == [(step, True)] * 2
+        assert get(engine.serves.remote()) == (step, {float(step)})
