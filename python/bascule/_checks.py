@@ -14,10 +14,10 @@ _Kind = TypeVar("_Kind")
 
 
 def _wrong(what: str, expected: str, value: Any, hint: str = "") -> BasculeError:
-    return BasculeError(f"{what}: expected {expected}, found {_shown(value)}{hint}", "INVALID_ARGUMENT")
+    return BasculeError(f"{what}: expected {expected}, found {shown(value)}{hint}", "INVALID_ARGUMENT")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     with suppress(Exception):  # repr() refuses integers of thousands of digits
         return f"{value!r:.200}"
     return f"another {type(value).__name__}"

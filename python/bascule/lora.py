@@ -7,17 +7,19 @@ name. The path has no `base_model.model.` of PeftModel, no `base_layer`, and not
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .errors import BasculeError
-from .lora_config import changes_base, check_config, describe_adapter, pattern_value, scale_of
+from .lora_config import KEYS, Pattern, changes_base, check_config, describe_adapter, scale_by
 from .names import hf_names
 from .sent import Place, Product, Scaled, Sent
-from .tensors import check_elements, is_module, named_places, naming, travels_as
+from .tensors import check_elements, is_module, is_torch, named_places, naming, travels_as
 
 PREFIX = "base_model.model."  # of all names in PEFT's files
 _A, _B = ("lora_A", "lora_embedding_A"), ("lora_B", "lora_embedding_B")
+_WRAPPER = re.compile("OptimizedModule|(Distributed)?DataParallel|FullyShardedDataParallel|FSDP.*")
 _UNSUPPORTED = {"ParamWrapper", "MultiheadAttention", "_ConvNd"}  # of PEFT's layers
 
 
@@ -84,11 +86,19 @@ def base_changed_by(model: Any, name: str) -> str:
 def places_of(model: Any, name: str, layers: Iterable[Layer]) -> dict[str, Place]:
     """The tensors of an adapter under the names of PEFT's files: of its `layers`, and of the modules in `modules_to_save`."""
     places: dict[str, Place] = {}
+    paths: dict[str, str] = {}
+
+    def add(travels: str, place: Place, path: str) -> None:
+        if (other := paths.setdefault(travels, path)) != path:
+            raise BasculeError(f"modules {other} and {path} would both be sent as {travels}", "INVALID_ARGUMENT")
+        places[travels] = place
+
     for layer in layers:
-        places |= zip(_names(layer), (layer.a, layer.b))
+        for travels, place in zip(_names(layer), (layer.a, layer.b)):
+            add(travels, place, layer.path)
     for path, saved in _saved_modules(model, name):
         for key, owner, own in named_places(saved):
-            places[PREFIX + hf_names(f"{path}.{key}")] = Place(owner, own)
+            add(PREFIX + hf_names(f"{path}.{key}"), Place(owner, own), path)
     return places
 
 
@@ -140,6 +150,7 @@ def layers_of(model: Any, name: str) -> Iterator[Layer]:
                                    f"modules, Conv1D and embeddings can be sent, not of {min(odd).strip('_')}",
                                    "INVALID_ARGUMENT")
             _check_not_in_copy(f"module {path}", path)
+            _check_alone(path, module, name)
             a, b = (_place(getattr(module, kind), name) for kind in kinds)
             for kind, place in zip(kinds, (a, b)):
                 _check_whole(f"{path}.{kind}", place.tensor)
@@ -158,6 +169,7 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
     """
     check_config(config, "adapter", what=what)
     adapted, kept = _pairs(tensors, what), dict(tensors)
+    wanted_rank, scale_for = Pattern(config.get("rank_pattern")), scale_by(config)
     if strange := sorted(name for name in tensors if not name.startswith(PREFIX)):
         raise BasculeError(f"{what}: expected names that begin with {PREFIX}, found {strange[0]}; engines would bind no module "
                            "to it", "INVALID_ARGUMENT")
@@ -166,20 +178,28 @@ def sent_from_file(config: Mapping[str, Any], tensors: Mapping[str, Any], what: 
     for module, (a, b) in adapted.items():
         _check_not_in_copy(f"{what}: module {module}", module)
         rank = _rank(f"{what}: {module}", tensors[a], tensors[b])
-        wanted = pattern_value(config.get("rank_pattern"), module, config.get("r", 8))
+        wanted = wanted_rank.value(module, config.get("r", KEYS["r"].default))
         if rank != wanted:
             raise BasculeError(f"{what}: the adapter of {module} has the rank {rank}, and its config says {wanted}",
                                "INVALID_ARGUMENT")
-        scales[b], ranks[module] = scale_of(config, module, rank), rank
+        scales[_sent_as(b)], ranks[hf_names(module + ".weight").removesuffix(".weight")] = scale_for(module, rank), rank
         kept.pop(f"{PREFIX}{module}.base_layer.weight", None)  # PEFT adds it for embeddings; engines have it
     whole = sorted(kept.keys() - {each for pair in adapted.values() for each in pair})
     copies = {name for name in whole if _is_saved(name.removeprefix(PREFIX).rpartition(".")[0], saved)}
     for name in whole:
         if name not in copies and not (config.get("ensure_weight_tying") and
                                        any(_equal(tensors[name], tensors[each]) for each in copies)):
-            raise BasculeError(f"{what}: tensor {name} is neither lora_A, lora_B nor in modules_to_save; engines would not "
-                               "load it", "INVALID_ARGUMENT")
-    return Sent({name: Place(kept, name) for name in sorted(kept)}, scales, description=describe_adapter(config, ranks))
+            raise BasculeError(f"{what}: tensor {name} is neither the weight of lora_A or lora_B nor in modules_to_save; "
+                               "engines would not load it", "INVALID_ARGUMENT")
+    places: dict[str, Place] = {}
+    for name in sorted(kept):
+        if other := places.get(_sent_as(name)):
+            raise BasculeError(f"{what}: tensors {other.key} and {name} would both be sent as {_sent_as(name)}",
+                               "INVALID_ARGUMENT")
+        places[_sent_as(name)] = Place(kept, name)
+    if _WRAPPER.fullmatch(str((config.get("auto_mapping") or {}).get("base_model_class"))):
+        config = {**config, "auto_mapping": None}  # it does not tell the base model's class
+    return Sent(places, scales, description=describe_adapter(config, ranks))
 
 
 def module_of(name: str) -> tuple[str, str]:
@@ -216,6 +236,11 @@ def _names(layer: Layer) -> list[str]:
     return [f"{PREFIX}{layer.name}.{kind}" + ("" if "embedding" in kind else ".weight") for kind in layer.kinds]
 
 
+def _sent_as(name: str) -> str:
+    """The name of a tensor of PEFT's files without what wrappers add: PEFT saves torch.compile's _orig_mod."""
+    return PREFIX + hf_names(name.removeprefix(PREFIX))
+
+
 def _scaled(layers: Iterable[Layer], name: str) -> list[Scaled]:
     return [Scaled(layer.path, layer.module, name, layer.module.scaling[name]) for layer in layers]
 
@@ -234,8 +259,25 @@ def _place(held: Any, name: str) -> Place:
     return Place(held._parameters, name) if name in held._parameters else Place(held[name]._parameters, "weight")
 
 
+def _check_alone(path: str, module: Any, name: str) -> None:
+    """Raises BasculeError if a layer's adapter has more than the weights of A and B, such as a bias: it would not be sent."""
+    for kind in module.adapter_layer_names:
+        held = getattr(module, kind, None)
+        if not is_module(held) or name not in held:
+            continue
+        part = held[name]
+        tensors = {"": part} if is_torch(part) else {**part._parameters, **part._buffers, **part._modules}
+        more = [key for key, each in tensors.items() if each is not None and key != ("weight" if is_module(part) else "")]
+        if more or kind not in (*_A, *_B):
+            raise BasculeError(f"module {path}: its adapter has {'.'.join([kind, *more[:1]])} beside the weights of A and B, and "
+                               "only these are sent; train the adapter without it", "INVALID_ARGUMENT")
+
+
 def _rank(what: str, a: Any, b: Any) -> int:
     for own, tensor in (("A", a), ("B", b)):
+        if not tensor.is_floating_point():
+            raise BasculeError(f"{what}: {own} of its adapter is {str(tensor.dtype).removeprefix('torch.')}; expected "
+                               "floating-point numbers", "INVALID_ARGUMENT")
         if tensor.dim() != 2 or not tensor.numel():
             raise BasculeError(f"{what}: {own} of its adapter has the shape {list(tensor.shape)}; expected a whole matrix. "
                                "If it is sharded (FSDP, ZeRO-3), gather it first", "INVALID_ARGUMENT")
@@ -363,14 +405,17 @@ def _pairs(tensors: Mapping[str, Any], what: str) -> dict[str, tuple[str, str]]:
     for name in tensors:
         module, rest = module_of(name)
         if kind := rest.partition(".")[0] if rest.startswith("lora_") else "":
-            found.setdefault(module, {})[kind[-1]] = name
+            other = found.setdefault(module, {}).setdefault(kind[-1], name)
+            if other != name:
+                raise BasculeError(f"{what}: the adapter of {module} has {other} and {name}; expected one A and one B",
+                                   "INVALID_ARGUMENT")
     for module, pair in found.items():
         if set(pair) != {"A", "B"}:
             raise BasculeError(f"{what}: the adapter of {module} has {' and '.join(pair.values())}; expected A and B",
                                "INVALID_ARGUMENT")
     if not found:
-        raise BasculeError(f"{what}: expected tensors of an adapter ({PREFIX}….lora_A.weight), found none",
-                           "INVALID_ARGUMENT")
+        raise BasculeError(f"{what}: expected tensors of an adapter ({PREFIX}….lora_A.weight), found "
+                           f"{min(tensors, default='none')}", "INVALID_ARGUMENT")
     return {module: (pair["A"], pair["B"]) for module, pair in sorted(found.items())}
 
 

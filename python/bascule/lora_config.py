@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ._checks import shown
 from .errors import BasculeError
 
 
@@ -89,10 +90,57 @@ _CHANGES_THE_BASE = re.compile("(pissa|corda).*|olora|loftq|lora_ga", re.IGNOREC
 _HARMLESS_INITS = ("true", "false", "gaussian", "eva", "orthogonal", "mica")
 
 
+_LITERAL = re.compile(r"\^?((?:[\w.-]|\\[.-])*)")  # keys that only match strings of their own length
+
+
 @functools.lru_cache(1 << 16)  # more than re keeps: some adapters have a key for each module
 def _expression(key: str) -> re.Pattern[str]:
     """PEFT's expression for a key of rank_pattern and alpha_pattern. Raises re.error."""
     return re.compile(rf"(.*\.)?({key})$")
+
+
+class Pattern:
+    """A rank_pattern or alpha_pattern by PEFT's rule: the first key that matches the end of a module's name counts.
+
+    A key is only compared with names that it may match: if each module has its own, most pairs are ruled out without.
+    """
+
+    def __init__(self, pattern: Mapping[str, Any] | None):
+        self._pairs = list((pattern or {}).items())
+        self._by_text: dict[str, list[int]] = {}
+        self._by_size: dict[int, dict[int, list[int]]] = {}  # and by the number of dots
+        self._others: list[int] = []
+        for number, (key, _) in enumerate(self._pairs):
+            if found := _LITERAL.fullmatch(key):
+                text = found[1].replace("\\", "")
+                self._by_text.setdefault(text, []).append(number)
+                self._by_size.setdefault(len(text), {}).setdefault(text.count("."), []).append(number)
+            else:
+                self._others.append(number)
+
+    def value(self, module: str, default: Any) -> Any:
+        """The value for a module's name in the base model. Raises re.error."""
+        for number in self._candidates(module):
+            key, value = self._pairs[number]
+            if _expression(key).match(module):
+                return value
+        return default
+
+    def _candidates(self, name: str) -> list[int]:
+        """The numbers of the keys that may match, in order.
+
+        A literal key matches a string that it equals. It can only match another one in which a dot of the key stands for
+        another character; that string is as long and has fewer dots.
+        """
+        name, found, begin = name.removesuffix("\n"), list(self._others), 0  # $ also matches before a last newline
+        while True:
+            end = name[begin:]
+            found += self._by_text.get(end, ())
+            for dots, numbers in self._by_size.get(len(end), {}).items():
+                if dots > end.count("."):
+                    found += numbers
+            if not (begin := name.find(".", begin) + 1):
+                return sorted(found)
 
 
 def _is_rank(value: Any) -> bool:
@@ -105,8 +153,8 @@ def _is_number(value: Any) -> bool:
 
 def _is_pattern(pattern: Any, is_value: Callable[[Any], bool]) -> bool:
     try:
-        return pattern is None or (isinstance(pattern, dict) and all(map(_expression, pattern)) and
-                                   all(map(is_value, pattern.values())))
+        return pattern is None or (isinstance(pattern, dict) and all(map(is_value, pattern.values())) and
+                                   all(_LITERAL.fullmatch(key) or _expression(key) for key in pattern))
     except (re.error, TypeError, RecursionError):
         return False
 
@@ -150,7 +198,12 @@ def check_config(config: Mapping[str, Any], kind: str = "adapter", defaults: Map
                            "INVALID_ARGUMENT")
     defaults = defaults or {}
     for name, value in config.items():
-        value = _plain(value)
+        try:
+            value = _plain(value)
+            json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        except (ValueError, TypeError, RecursionError) as error:  # PEFT's files may have NaN and Infinity
+            raise BasculeError(f"{what}: its config has {name} = {shown(value)}, which JSON cannot express ({error}), and "
+                               "engines read the config as JSON", "INVALID_ARGUMENT") from None
         if name not in KEYS:
             if value != _plain(defaults[name]) if name in defaults else value:
                 raise BasculeError(f"{what}: its config has {name} = {value!r}, a key of PEFT that Bascule does not know; "
@@ -184,7 +237,8 @@ def describe_adapter(config: Mapping[str, Any], ranks: Mapping[str, int], base_c
     pattern = config.get("rank_pattern") or {}
     pattern = {key: pattern[key] for key in sorted(pattern)}  # as in the text: the first match counts
     rank = config.get("r", KEYS["r"].default)
-    if any(pattern_value(pattern, module, rank) != found for module, found in ranks.items()):
+    by_module = Pattern(pattern)
+    if any(by_module.value(module, rank) != found for module, found in ranks.items()):
         pattern = {f"^{re.escape(module)}": found for module, found in sorted(ranks.items()) if found != rank}
     described = {key: _plain(value) for key, value in config.items() if key != "runtime_config"}
     described |= {"r": rank, "lora_alpha": rank, "rank_pattern": pattern, "alpha_pattern": pattern, "use_rslora": False,
@@ -194,18 +248,11 @@ def describe_adapter(config: Mapping[str, Any], ranks: Mapping[str, int], base_c
     return json.dumps(described, indent=2, sort_keys=True)
 
 
-def pattern_value(pattern: Mapping[str, Any] | None, module: str, default: Any) -> Any:
-    """PEFT's rule for rank_pattern and alpha_pattern: the first key that matches the end of the module's name."""
-    for key, value in (pattern or {}).items():
-        if _expression(key).match(module):
-            return value
-    return default
-
-
-def scale_of(config: Mapping[str, Any], module: str, rank: int) -> float:
-    """The factor of B·A by PEFT's rules, for a module's name in the base model and its rank."""
-    alpha = pattern_value(config.get("alpha_pattern"), module, config.get("lora_alpha", KEYS["lora_alpha"].default))
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+def scale_by(config: Mapping[str, Any]) -> Callable[[str, int], float]:
+    """The factor of B·A by PEFT's rules, as a function of a module's name in the base model and its rank."""
+    alphas, alpha = Pattern(config.get("alpha_pattern")), config.get("lora_alpha", KEYS["lora_alpha"].default)
+    rslora = config.get("use_rslora")
+    return lambda module, rank: alphas.value(module, alpha) / (math.sqrt(rank) if rslora else rank)
 
 
 def parsed(text: str, what: str) -> dict[str, Any]:

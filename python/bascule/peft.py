@@ -11,15 +11,16 @@ It needs torch and peft.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._checks import text, url
 from .errors import BasculeError
 from .hf import Following, start_following
 from .lora import Layer, adapter_of, base_changed_by, base_class, config_of, layers_of, merged_of, module_of, places_of
-from .lora_config import KEYS, check_config, parsed, scale_of
+from .lora_config import KEYS, check_config, parsed, scale_by
 from .places import Places
 from .sent import Place
 from .tensors import TensorSpec
@@ -55,7 +56,7 @@ class _AdapterPlaces(Places):
 
     def __init__(self, model: Any, name: str):
         self._name = name
-        self._scales: tuple[str, dict[tuple[str, int], float]] = "", {}  # by module and rank, of the last description
+        self._scales: tuple[str, Callable[[str, int], float]] | None = None  # the last description's, by module and rank
         super().__init__(model, None, in_place=False)
         if not any(name in layer.module.active_adapters for layer in layers_of(model, name)):
             _logger.warning("the adapter %s follows, and is not active: calls of the model do not use it before "
@@ -71,12 +72,10 @@ class _AdapterPlaces(Places):
                                "compute with the old one; call unmerge_adapter()", "FAILED_PRECONDITION")
         super().load(weights, "")
         own = config_of(self.model, self._name)
-        if self._scales[0] != description:
-            self._scales = description, {}
+        if self._scales is None or self._scales[0] != description:
+            self._scales = description, functools.cache(scale_by(config))
         for layer in layers:
-            if (key := (layer.name, layer.rank)) not in self._scales[1]:
-                self._scales[1][key] = scale_of(config, *key)
-            layer.module.scaling[self._name] = scale = self._scales[1][key]
+            layer.module.scaling[self._name] = scale = self._scales[1](layer.name, layer.rank)
             layer.module.lora_alpha[self._name], layer.module.use_rslora[self._name] = scale * layer.rank, False
         # So that save_pretrained() writes what the model computes.
         for key in ("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora"):

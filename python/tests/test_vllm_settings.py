@@ -11,6 +11,8 @@ from bascule.vllm.adapters import configured, versions_kept
     ("", {}, ""),
     ("math=shm:///run/a?timeout=5s", {"math": "shm:///run/a?timeout=5s"}, ""),
     (" math = shm:///run/a, code=memmap:///run/b,", {"math": "shm:///run/a", "code": "memmap:///run/b"}, ""),
+    (f"a/b=shm:///run/a,größe-😀=shm:///run/b,{'x' * 300}=shm:///run/c",
+     {"a/b": "shm:///run/a", "größe-😀": "shm:///run/b", "x" * 300: "shm:///run/c"}, ""),
     ("shm:///run/adapters?flip_timeout=9s", {}, "shm:///run/adapters?flip_timeout=9s"),
 ])
 def test_adapters_are_named_or_in_a_folder(monkeypatch, value, named, folder):

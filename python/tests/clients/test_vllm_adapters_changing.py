@@ -209,22 +209,22 @@ def test_if_one_version_is_kept_each_new_one_takes_its_place_at_once(changing):
 def test_all_ranks_serve_a_version_or_none(changing):
     engine, sender, model = changing({}, {"tensor_parallel_size": 2, "worker_extension_cls": "failing_adapter.Extension"},
                                      {"target_modules": "all-linear", "use_rslora": True}, ranks=2)
-    train(model, 1)
-    assert sender.send().complete
-    [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
-    first = expected(model)[0]
-    assert tokens == first
-    train(model, 2)
-    report = sender.send()  # rank 1 fails once
-    assert not report.complete
-    assert all("rank 1 is out of memory" in str(each.error) for each in report.workers)
-    [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
-    assert tokens in (first, expected(model)[0])  # the version is tried again
-    train(model, 3)
-    sender.wait_for_workers(2, PATIENCE)
-    assert sender.send().complete
-    [[tokens, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
-    assert tokens == expected(model)[0]
+
+    def tokens():
+        [[answer, _, _]] = engine.ask("generate_adapted", adapter="math", prompts=[tiny.PROMPT], tokens=tiny.TOKENS)
+        return answer
+
+    versions = []
+    for version, error in ((1, ""), (2, "rank 1 is out of memory"), (3, "rank 1 has no slot"), (4, "")):
+        sender.wait_for_workers(2, PATIENCE)
+        train(model, version)
+        versions.append(expected(model)[0])
+        report = sender.send()
+        if error:
+            assert not report.complete and all(error in str(each.error) for each in report.workers)
+            assert tokens() in versions  # it is tried again
+        else:
+            assert report.complete and tokens() == versions[-1]
     engine.kill()
 
 

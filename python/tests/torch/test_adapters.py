@@ -13,6 +13,7 @@ from adapted import QKV, adapted, gpt2, logits, qwen, send_once, sent_by, train
 from peft.tuners.lora import LoraLayer
 
 import bascule
+import bascule.peft
 from bascule import checkpoint
 from bascule.lora_config import KEYS, describe_adapter
 from bascule.peft import adapter_of
@@ -257,6 +258,87 @@ def test_layers_that_are_no_matrices_are_refused_by_name(endpoint):
         for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge")):
             with pytest.raises(bascule.BasculeError, match="module base_model.model.conv: .*Conv2d"):
                 register()
+
+
+def q_proj(model):
+    return model.base_model.model.model.layers[0].self_attn.q_proj
+
+
+@pytest.mark.parametrize("kind", ["lora_A", "lora_B"])
+def test_a_bias_of_a_factor_is_refused_by_name(endpoint, kind):
+    """As lora_bias=True makes it, in a model whose config does not say so."""
+    model = adapted()
+    factor = getattr(q_proj(model), kind)["default"]
+    factor.bias = torch.nn.Parameter(torch.ones(len(factor.weight)))
+    with bascule.Sender(endpoint) as sender:
+        for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge"),
+                         lambda: bascule.peft.follow(model, endpoint)):
+            with pytest.raises(bascule.BasculeError, match=f"layers.0.self_attn.q_proj: its adapter has {kind}.bias beside"):
+                register()
+        factor.bias = None
+        sender.register_adapter(model)
+
+
+@pytest.mark.parametrize("kind", ["lora_A", "lora_B"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64])
+def test_factors_that_are_no_floating_point_numbers_are_refused_by_name(endpoint, kind, dtype):
+    model = adapted()
+    factor = getattr(q_proj(model), kind)["default"]
+    factor.weight = torch.nn.Parameter(factor.weight.detach().to(dtype), requires_grad=False)
+    with bascule.Sender(endpoint) as sender:
+        for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge")):
+            with pytest.raises(bascule.BasculeError, match=f"q_proj: {kind[-1]} of its adapter is {str(dtype)[6:]}; expected fl"):
+                register()
+
+
+@pytest.mark.parametrize("change, text", [
+    (lambda a, b: (a[:0], b[:, :0]), r"q_proj: A of its adapter has the shape \[0, 32\]; expected a whole matrix"),
+    (lambda a, b: (a.to("meta"), b), "q_proj.lora_A.*it is on the device meta")], ids=["rank 0", "meta"])
+def test_factors_without_elements_are_refused_by_name(endpoint, change, text):
+    model = adapted()
+    factors = [getattr(q_proj(model), kind)["default"] for kind in ("lora_A", "lora_B")]
+    for factor, changed in zip(factors, change(*(each.weight.detach() for each in factors))):
+        factor.weight = torch.nn.Parameter(changed)
+    with bascule.Sender(endpoint) as sender:
+        for register in (lambda: sender.register_adapter(model), lambda: sender.register_model(model, adapters="merge")):
+            with pytest.raises(bascule.BasculeError, match=text):
+                register()
+
+
+@torch.no_grad()
+def test_factors_of_other_types_and_strides_are_sent_as_they_are(endpoint):
+    model = adapted(lora_alpha=8)  # a scale of 2
+    a, b = (getattr(q_proj(model), kind)["default"] for kind in ("lora_A", "lora_B"))
+    a.weight, b.weight = (torch.nn.Parameter(each) for each in (a.weight.bfloat16(), b.weight.t().contiguous().t()))
+    assert not b.weight.is_contiguous()
+    sent = sent_by(endpoint, lambda sender: sender.register_adapter(model))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.{}.weight"
+    assert torch.equal(sent[name.format("lora_A")], a.weight) and torch.equal(sent[name.format("lora_B")], 2 * b.weight)
+    before = q_proj(model).base_layer.weight.clone()
+    merged = sent_by(endpoint, lambda sender: sender.register_model(model, adapters="merge"))
+    torch.testing.assert_close(merged["model.layers.0.self_attn.q_proj.weight"], before + 2 * b.weight @ a.weight.float())
+
+
+def test_two_modules_that_would_get_one_name_are_refused(endpoint):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self._orig_mod = torch.nn.Linear(8, 8), torch.nn.ModuleDict({"q": torch.nn.Linear(8, 8)})
+
+    model = peft.get_peft_model(Net(), peft.LoraConfig(target_modules=["q"]))
+    with bascule.Sender(endpoint) as sender:
+        with pytest.raises(bascule.BasculeError, match="modules base_model.model.q and .*_orig_mod.q would both be sent as .*q.lora_A"):
+            sender.register_adapter(model)
+        with pytest.raises(bascule.BasculeError, match="q.* and .*_orig_mod.q.* would both be sent as q.weight"):
+            sender.register_model(model, adapters="merge")
+
+
+@pytest.mark.parametrize("name", ["a/b", "größe-数学-😀", "x" * 300, "a b\n"], ids=["slash", "unicode", "long", "white"])
+def test_an_adapter_may_have_any_name_that_peft_takes(endpoint, name):
+    """It is not sent."""
+    model = peft.get_peft_model(qwen(), peft.LoraConfig(r=4, target_modules=QKV), adapter_name=name)
+    sent = sent_by(endpoint, lambda sender: sender.register_adapter(model, name))
+    assert sent.keys() == adapter_of(adapted()).places.keys()
 
 
 def test_adapters_of_fused_experts_are_refused_by_name(endpoint, tmp_path):

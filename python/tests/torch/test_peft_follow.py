@@ -246,6 +246,41 @@ def test_a_folder_has_what_is_tied_to_a_saved_module(endpoint, tmp_path):
         compared(served, trained)
 
 
+def test_a_folder_of_a_compiled_model_has_the_names_of_the_model_within(endpoint, tmp_path):
+    """PEFT keeps _orig_mod in the names of its files, and no engine has such modules."""
+    config = peft.LoraConfig(r=4, lora_alpha=12, target_modules=QKV, rank_pattern={"model.layers.0.self_attn.q_proj": 2})
+    trained = peft.get_peft_model(torch.compile(qwen()), config).eval()
+    train(trained, 1)
+    trained.save_pretrained(tmp_path / "adapter")
+    served = adapted(seed=9, rank_pattern=config.rank_pattern)
+    with bascule.peft.follow(served, endpoint) as following:
+        done = send(tmp_path / "adapter", endpoint)
+        assert done.returncode == 0, (done, following.error)
+        train(again := adapted(rank_pattern=config.rank_pattern), 1)
+        compared(served, again)
+
+
+@pytest.mark.parametrize("change, text", [
+    (lambda a, b: {"lora_B.bias": torch.ones(32)}, "q_proj.lora_B.bias is neither the weight of lora_A or lora_B nor in"),
+    (lambda a, b: {"lora_A.weight": a.int()}, "q_proj: A of its adapter is int32; expected floating-point"),
+    (lambda a, b: {"lora_B.weight": b.bool()}, "q_proj: B of its adapter is bool; expected floating-point"),
+    (lambda a, b: {"lora_A.weight": a.to(torch.complex64)}, "q_proj: A of its adapter is complex64; expected floating"),
+    (lambda a, b: {"lora_A.weight": a[:0], "lora_B.weight": b[:, :0].contiguous()}, r"q_proj: A .* the shape \[0, 32\]"),
+    (lambda a, b: {"lora_A": a.clone()}, "q_proj has .*q_proj.lora_A and .*q_proj.lora_A.weight; expected one A and one B"),
+    (lambda a, b: {"_orig_mod.lora_A.weight": a.clone(), "_orig_mod.lora_B.weight": b.clone()},
+     "q_proj._orig_mod.lora_A.weight and .*q_proj.lora_A.weight would both be sent as .*q_proj.lora_A.weight"),
+], ids=["bias", "int", "bool", "complex", "rank 0", "two", "one name"])
+def test_a_folder_with_tensors_that_no_adapter_has_is_refused_by_name(endpoint, tmp_path, change, text):
+    adapted().save_pretrained(tmp_path)
+    file, module = tmp_path / "adapter_model.safetensors", "base_model.model.model.layers.0.self_attn.q_proj."
+    tensors = safetensors.torch.load_file(file)
+    changed = change(tensors[f"{module}lora_A.weight"], tensors[f"{module}lora_B.weight"])
+    safetensors.torch.save_file({**tensors, **{module + name: tensor for name, tensor in changed.items()}}, file)
+    with pytest.raises(bascule.BasculeError, match=text) as error:
+        checkpoint.send(str(tmp_path), endpoint, workers=0)
+    assert error.value.code == "INVALID_ARGUMENT"
+
+
 def test_a_folder_that_is_no_whole_adapter_is_refused_by_name(endpoint, tmp_path):
     adapted(use_dora=True).save_pretrained(tmp_path / "dora")
     adapted(r=2).save_pretrained(tmp_path / "rank")
