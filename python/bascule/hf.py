@@ -27,7 +27,7 @@ from ._guards import guard
 from ._lifetime import aclose, lives, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names, refuse_adapters
-from .places import Places
+from .places import Loader, Places
 from .receiver import Receiver
 from .tensors import TensorSpec, is_module
 
@@ -70,7 +70,7 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     return start_following(lambda: Places(model, rename, in_place), model, endpoint, worker, at)
 
 
-def start_following(places: Callable[[], Places], model: Any, endpoint: str, worker: str, at: str) -> Following:
+def start_following(places: Callable[[], Loader], model: Any, endpoint: str, worker: str, at: str) -> Following:
     """The rest of follow(), for whatever tensors of the model `places` finds."""
     if at not in ("token", "call"):
         raise BasculeError(f'at: expected "token" or "call", found {at!r}', "INVALID_ARGUMENT")
@@ -86,7 +86,7 @@ class Following:
     Call close(), or use it in a `with`. After that the model keeps its last weights.
     """
 
-    def __init__(self, places: Places, endpoint: str, worker: str, at: str):
+    def __init__(self, places: Loader, endpoint: str, worker: str, at: str):
         self._places = places
         self._calls = Calls()
         self._version = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,33 @@ from .modules import check_loadable
 from .tensors import TensorSpec, check_elements, naming, renamed
 
 
-class Places:
+class Loader(ABC):
+    """What Following brings versions to: something that holds a model."""
+
+    model: Any
+    device: str  # the one that reads the slots
+    in_place: bool  # whether the model then reads the slot
+
+    def check_offer(self, tensors: list[TensorSpec], description: str) -> None:
+        """Raises BasculeError for a sender whose versions load() would always refuse. Any thread may call it."""
+
+    @abstractmethod
+    def load(self, weights: Mapping[str, Any], description: str) -> None:
+        """Loads a whole version, or nothing, while nobody calls the model. Raises BasculeError.
+
+        description: what the sender registered with the weights.
+        """
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Waits until the GPU has finished its work on the tensors."""
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Moves the model out of a slot, into its own memory."""
+
+
+class Places(Loader):
     """One module's parameters and persistent buffers, looked up again for each version: they may have been replaced."""
 
     def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
@@ -30,13 +57,8 @@ class Places:
         # By id: tensors set to a slot, their requires_grad, and the memory that they had, which others may have shared.
         self._ours: dict[int, tuple[Any, bool, Any]] = {}
 
-    def check_offer(self, tensors: list[TensorSpec], description: str) -> None:
-        """Raises BasculeError for a sender whose versions load() would always refuse. Any thread may call it."""
-
     def load(self, weights: Mapping[str, Any], description: str) -> None:
-        """Loads a whole version, or nothing. The model must not be called meanwhile.
-
-        description: what the sender registered with the weights; a module needs none.
+        """Loads a whole version, or nothing. The model must not be called meanwhile. A module needs no description.
 
         Raises BasculeError (INVALID_ARGUMENT), which names a tensor that the version lacks, that the model lacks, or
         whose shape or type differs.

@@ -12,7 +12,7 @@ from torchrl.weight_update.weight_sync_schemes import WeightStrategy
 
 from ..errors import BasculeError, BasculeTimeoutError
 from ..hf import Following
-from ..places import check_tied
+from ..places import Loader, check_tied
 from ..sender import Sender
 from .double_buffer import flat
 
@@ -132,7 +132,7 @@ class TrainerEnd:
         return self._ended(worker) or f"{worker_name(worker)} is no longer at the endpoint"
 
 
-class PolicyPlaces:
+class PolicyPlaces(Loader):
     """A worker's policy, into which Following loads versions between two calls of the policy.
 
     policy: returns the present module. TorchRL starts a worker with a policy on the device "meta", and may replace it.
@@ -151,8 +151,8 @@ class PolicyPlaces:
         """The present policy."""
         return self._policy()
 
-    def load(self, weights: Mapping[str, Any]) -> None:
-        """Loads all of a version, or nothing.
+    def load(self, weights: Mapping[str, Any], description: str = "") -> None:
+        """Loads all of a version, or nothing. A policy needs no description.
 
         Raises BasculeError (INVALID_ARGUMENT), which names a tensor that did not come, that the policy lacks, or whose
         shape or type differs.
