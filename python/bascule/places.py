@@ -25,7 +25,7 @@ class Loader(ABC):
 
     @abstractmethod
     def load(self, weights: Mapping[str, Any], description: str) -> None:
-        """Loads a whole version, or nothing, while nobody calls the model. Raises BasculeError.
+        """Loads a whole version, or nothing, while the model is not being called. Raises BasculeError.
 
         description: what the sender registered with the weights.
         """

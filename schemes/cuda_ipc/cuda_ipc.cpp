@@ -31,7 +31,7 @@ class CudaIpcSender final : public SenderTransport {
   absl::Status check(const Layout& layout) override {
     if (!layout.division()) return absl::OkStatus();
     if (dispatcher_)
-      return unimplemented("cuda-ipc: relay= hands on slots of one GPU, and these lie on those of ",
+      return unimplemented("cuda-ipc: relay= hands on slots of one GPU, and these lie on the GPUs of ",
                            layout.division()->regions, " ranks; leave relay= out");
     if (layout.division()->regions * slots_ > kMostOffered)
       return unimplemented("cuda-ipc: ", slots_, " slots of ", layout.division()->regions, " ranks need more than ",

@@ -64,7 +64,7 @@ TEST(PlanTiles, AreThoseThatItCopiesWholeAndThoseThatItTouches) {
   EXPECT_EQ(tiles->touched.bytes, (BytesRead{.read = 4 * kTile, .verified = 4 * kTile}));
 }
 
-// What a tensor-parallel rank of Qwen3-8B reads in one pass, over the bytes of its own weights.
+// What a tensor-parallel rank of Qwen3-8B reads in one pass, over its weights.
 TEST(PlanTiles, OfARankOfQwen3AreFewMoreThanItsWeights) {
   constexpr std::int64_t kHidden = 4096, kMlp = 12288, kQ = 32 * 128, kKv = 8 * 128, kVocabulary = 151936, kHead = 128;
   constexpr int kLayers = 36, kRanks = 2;

@@ -109,7 +109,7 @@ TEST(LayoutDivide, RefusesDivisionsThatDoNotFit) {
   EXPECT_THAT(refusal([](Division& d) { d.cut_of[1] = 2; }), refused("cut number 2, of 2"));
   EXPECT_THAT(refusal([](Division& d) { d.cuts[0].bounds[1] = 2; }), refused("overlap"));
   EXPECT_THAT(refusal([](Division& d) { d.cuts[0].pieces = {10}; }), refused("no rank holds"));
-  EXPECT_THAT(refusal([](Division& d) { d.cut_of = {0, 0}; }), IsOk());  // the norm by rows, too
+  EXPECT_THAT(refusal([](Division& d) { d.cut_of = {0, 0}; }), IsOk());  // now also the norm by rows
 }
 
 TEST(LayoutDivide, TravelsInAWelcome) {

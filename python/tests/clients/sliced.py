@@ -17,7 +17,7 @@ def fail(*arguments):
 
 class Extension:
     def sliced_fails(self, rank):
-        """Makes the proof of this rank fail, and lets those of the others succeed; None: of no rank."""
+        """Makes the proof of this rank fail, and lets the other ranks' proofs succeed; None: of no rank."""
         fails = get_tensor_model_parallel_rank() == rank
         bascule.vllm.scatter._check_kernels = fail if fails else check_kernels
 

@@ -1,4 +1,4 @@
-// A scheme whose slots consist of a region per rank, as those of several GPUs do, in host memory.
+// A scheme whose slots consist of a region per rank, as slots on several GPUs do, but in host memory.
 #pragma once
 
 #include <bascule/transport/scheme.h>
