@@ -48,6 +48,7 @@ class ShardRank {
     std::span<std::byte> writable() { return mapping.writable().subspan(data_offset, bytes); }
   };
 
+  void trace(std::string_view direction, std::string_view message) const;
   absl::Status say(const RankMessage& message);
   absl::Status answer(RankMessage::Kind kind, const absl::Status& status);
   // Does what rank 0 says, until that is a message of this kind, or the report of this call.
@@ -58,7 +59,7 @@ class ShardRank {
   absl::Duration longest_send() const;
 
   const Endpoint endpoint_;
-  const SenderOptions options_;
+  SenderOptions options_;
   kernels::ThreadPool pool_;
   std::optional<RankLine> line_;
   absl::Status lost_;  // why rank 0 cannot be reached any more
