@@ -27,8 +27,8 @@ ABSL_FLAG(std::vector<std::string>, sync, {bascule::plainest_scheme(/*on_device=
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
     "The scenarios to run, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
-    "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, shards, sweep, "
-    "fleet. Default: all except the last eight, which need several GPUs, end workers, take long, start a thousand of "
+    "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, shards, ranks, sweep, "
+    "fleet. Default: all except the last nine, which need several GPUs, end workers, take long, start a thousand of "
     "them, or need a sharded trainer. "
     "docs/measurements/README.md says what each measures.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},

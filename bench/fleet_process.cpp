@@ -44,7 +44,8 @@ int run_fleet(const std::vector<std::string>& arguments) {
   }
   Packets driver{UniqueFd(STDIN_FILENO)};
   const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(arguments[0]);
-  absl::StatusOr<std::vector<TensorSpec>> expected = fleet_specs(tensors);
+  absl::StatusOr<std::vector<TensorSpec>> expected = std::vector<TensorSpec>();
+  if (tensors > 0) expected = fleet_specs(tensors);
   if (!endpoint.ok() || !expected.ok()) return 1;
   FakeFleet fleet(*endpoint, *std::move(expected));
   boost::asio::posix::stream_descriptor asked(fleet.io(), ::dup(driver.descriptor()));

@@ -11,7 +11,7 @@
 namespace bascule::bench {
 
 // The program: obeys the driver until the driver hangs up. `arguments` are the endpoint, and how many tensors of the
-// model each worker expects (fleet_model()).
+// model each worker expects (fleet_model()), or 0 if it takes any.
 int run_fleet(const std::vector<std::string>& arguments);
 
 // The driver's side.

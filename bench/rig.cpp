@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <future>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -64,36 +63,20 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
 }
 
 absl::Status Rig::start_ranks(const SenderOptions& options, std::size_t ranks) {
-  const auto source = [this, ranks](std::size_t rank) {
-    return std::make_unique<FixedShards>(model_.shards(rank, ranks));
-  };
-  std::vector<std::future<absl::Status>> registered;
-  for (std::size_t rank = 1; rank < ranks; ++rank) {
-    SenderOptions of_rank = options;
-    of_rank.rank = static_cast<std::uint32_t>(rank);
-    BASCULE_ASSIGN(Sender sender, Sender::listen(std::move(of_rank)));
-    ranks_.push_back(std::make_unique<Rank>(std::move(sender)));
-    auto done = std::make_shared<std::promise<absl::Status>>();
-    registered.push_back(done->get_future());
-    ranks_.back()->thread.submit(
-        [&of = *ranks_.back(), rank, source, done] { done->set_value(of.sender.register_shards(source(rank))); });
-  }
-  absl::Status first = sender_->register_shards(source(0));
-  for (std::future<absl::Status>& rank : registered) first.Update(rank.get());
-  return first;
+  BASCULE_ASSIGN(ranks_, OtherRanks::listen(options, ranks));
+  return ranks_.on_all(*sender_, [&](Sender& sender, std::size_t rank) {
+    return sender.register_shards(std::make_unique<FixedShards>(model_.shards(rank, ranks)));
+  });
 }
 
 absl::StatusOr<SendReport> Rig::send_on_all_ranks() {
-  std::vector<std::future<absl::Status>> sent;
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
-    auto done = std::make_shared<std::promise<absl::Status>>();
-    sent.push_back(done->get_future());
-    rank->thread.submit(
-        [&of = *rank, done, step = generation_] { done->set_value(of.sender.send({.step = step}).status()); });
-  }
-  absl::StatusOr<SendReport> report = sender_->send({.step = generation_});
-  for (std::future<absl::Status>& rank : sent)
-    if (const absl::Status status = rank.get(); report.ok() && !status.ok()) report = status;
+  absl::StatusOr<SendReport> report;
+  BASCULE_TRY(ranks_.on_all(*sender_, [&](Sender& sender, std::size_t rank) {
+    absl::StatusOr<SendReport> sent = sender.send({.step = generation_});
+    const absl::Status status = sent.status();
+    if (rank == 0) report = std::move(sent);
+    return status;
+  }));
   return report;
 }
 
@@ -142,7 +125,7 @@ absl::StatusOr<double> Rig::gpu_memory_taken() const {
 
 Rig::~Rig() {
   workers_.clear();
-  ranks_.clear();
+  ranks_ = {};
   sender_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);

@@ -13,10 +13,10 @@
 #include "absl/status/statusor.h"
 #include <bascule/bench/footprint.h>
 #include <bascule/bench/model.h>
+#include <bascule/bench/other_ranks.h>
 #include <bascule/bench/scenario.h>
 #include <bascule/bench/worker.h>
 #include <bascule/sender/sender.h>
-#include <bascule/transport/task_thread.h>
 
 namespace bascule::bench {
 
@@ -71,11 +71,6 @@ class Rig {
   absl::StatusOr<double> gpu_memory_taken() const;
 
  private:
-  struct Rank {
-    explicit Rank(Sender made) : sender(std::move(made)) {}
-    Sender sender;
-    TaskThread thread;  // ends first
-  };
   explicit Rig(Model model) : model_(std::move(model)) {}
   absl::Status start_worker(const Context& context, const RigOptions& options);
   absl::Status start_ranks(const SenderOptions& options, std::size_t ranks);
@@ -85,7 +80,7 @@ class Rig {
   std::filesystem::path folder_;
   std::string endpoint_;
   std::optional<Sender> sender_;
-  std::vector<std::unique_ptr<Rank>> ranks_;  // the other ones; empty without shards
+  OtherRanks ranks_;
   std::vector<Worker> workers_;
   std::vector<int> devices_, left_devices_;  // the workers' devices, and the removed workers'
   int started_ = 0;                          // how many workers were started

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kOverBooked = " busy threads on ";
 
-constexpr std::array<Scenario, 20> kScenarios = {{
+constexpr std::array<Scenario, 21> kScenarios = {{
     {"send", "send to last ack, digest included, over a threaded memcpy of the same bytes", true, run_send},
     {"send_cast", "the same from F32 to BF16, over the memcpy that moves as many bytes", true, run_send_cast},
     {"send_async", "until send_async() returns, over the pack", true, run_send_async},
@@ -33,6 +33,7 @@ constexpr std::array<Scenario, 20> kScenarios = {{
      run_throughput},
     {"shards", "send of a model sharded over a rank per thread, over a threaded memcpy of the same bytes", false,
      run_shards},
+    {"ranks", "64 ranks of a sharded trainer: CPU of a send to 64 fake workers, planning, messages", false, run_ranks},
     {"sweep", "sends of 1 MB to 4 GiB, of 1 to 10,000 tensors, to 1 to 8 workers", false, run_sweep},
     {"fleet", "cost of a thousand fake workers to the sender: sends, joins, a death, memory", false,
      run_fleet_scenario},

@@ -58,6 +58,7 @@ absl::Status run_death(Context&);
 absl::Status run_joiner(Context&);
 absl::Status run_throughput(Context&);
 absl::Status run_shards(Context&);
+absl::Status run_ranks(Context&);
 absl::Status run_sweep(Context&);
 absl::Status run_fleet_scenario(Context&);
 

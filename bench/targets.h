@@ -34,4 +34,9 @@ inline constexpr double kMostOfDeathMilliseconds = 5;              // what a dea
 inline constexpr double kMostHeartbeatPercent = 2;                 // of a core, for 1,024 heartbeats per second
 inline constexpr double kMostOfFirstSendSeconds = 5;               // 24 workers, 100,000 tensors
 
+// The most that 64 ranks of a sharded trainer may cost.
+inline constexpr double kMostOfRankOverWorker = 1.3;      // CPU per send, over an unsharded sender's worker
+inline constexpr double kMostOfRegisteringSeconds = 1;    // 10,000 tensors
+inline constexpr double kMostPlanningMessagesOfSend = 0;  // of a send after the first
+
 }  // namespace bascule::bench

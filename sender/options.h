@@ -31,7 +31,9 @@ struct SenderOptions {
   // gets them.
   std::function<void(std::string_view)> warn{};
   // Called with each control message except heartbeats, as "to engine-0: prepare" before it is sent and "from engine-0:
-  // ready" when it arrives, from the I/O thread. Default: silent.
+  // ready" when it arrives, from the I/O thread. Also with the messages of a sharded trainer's ranks, as "to rank 1:
+  // write", from the thread of the call that sends or awaits them; the sender must not be destroyed inside these calls.
+  // Default: silent.
   std::function<void(std::string_view)> trace{};
   // Called every 50 ms, on the caller's thread, while a call waits for workers. If it returns true, the call stops
   // waiting and returns CANCELLED; a send under way continues, as after DEADLINE_EXCEEDED. For a host language that

@@ -51,7 +51,8 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   options.trace = unless_silent(std::move(options.trace), made->silence_);
   made->warn_ = options.warn;
   if (options.ranks > 1)
-    made->crew_ = std::make_unique<Crew>(options.ranks, *scheme, made->endpoint_.timeout, options.interrupted);
+    made->crew_ = std::make_unique<Crew>(options.ranks, *scheme, made->endpoint_.timeout, options.interrupted,
+                                         unfailing(options.trace));
   Acceptor::OnRank on_rank;
   std::function<std::vector<RankStatus>()> ranks;
   if (Crew* const crew = made->crew_.get()) {
@@ -110,7 +111,7 @@ absl::Status Publisher::register_shards(std::unique_ptr<ShardSource> source, std
                                         absl::Duration timeout) {
   BASCULE_TRY(check_none_registered());
   BASCULE_TRY(check_takes_ranks(*scheme_, endpoint_));
-  if (!crew_) crew_ = std::make_unique<Crew>(1, *scheme_, endpoint_.timeout, nullptr);
+  if (!crew_) crew_ = std::make_unique<Crew>(1, *scheme_, endpoint_.timeout);
   BASCULE_TRY(crew_->meet(std::move(source), description, Deadline(timeout)));
   BASCULE_ASSIGN(Registration made,
                  Registration::of_specs(crew_->held().specs(), crew_->held().device(), endpoint_.wire_dtype,

@@ -155,11 +155,17 @@ absl::Status Crew::wait_joined(Deadline deadline) {
   }
 }
 
+// It is called once: after an error, no rank can send.
 absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
-  if (held_)
+  if (held_ || !lost_.ok())
     return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
+  absl::Status fit = all_fit(std::move(source), description, deadline);
+  return fit.ok() || !lost_.ok() ? fit : end(std::move(fit));
+}
+
+absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
   absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source), scheme_);
-  if (!held.ok()) return end(annotate(held.status(), "rank 0"));
+  if (!held.ok()) return annotate(held.status(), "rank 0");
   held_.emplace(*std::move(held));
   BASCULE_TRY(wait_joined(deadline));
   BASCULE_TRY(hear_all(Kind::kShards, deadline, "stated its shards", Late::kReported));
@@ -191,7 +197,7 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
     RankMessage message(Kind::kPlan);
     message.status = sent(plan.status());
     if (plan.ok()) message.numbers.assign(plan->ranks[rank].boxes.begin(), plan->ranks[rank].boxes.end());
-    BASCULE_TRY(say(rank, message));
+    BASCULE_TRY(say(rank, name_of(message), to_bytes(message)));
   }
   const std::lock_guard lock(mutex_);
   met_ = plan.ok();
@@ -220,14 +226,18 @@ absl::Status Crew::end(absl::Status why) {
   return lost_;
 }
 
-absl::Status Crew::say(std::size_t rank, const RankMessage& message, std::span<const int> descriptors) {
+absl::Status Crew::say(std::size_t rank, std::string_view name, std::string_view bytes,
+                       std::span<const int> descriptors) {
   if (!lost_.ok()) return lost_;
-  const absl::Status written = members_[rank].line->write(to_bytes(message), Deadline(timeout_), descriptors);
+  if (trace_) trace_(cat("to rank ", rank, ": ", name));
+  const absl::Status written = members_[rank].line->write(bytes, Deadline(timeout_), descriptors);
   return written.ok() ? written : lose(rank, written);
 }
 
 absl::Status Crew::say_to_all(const RankMessage& message, std::span<const int> descriptors) {
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) BASCULE_TRY(say(rank, message, descriptors));
+  const std::string bytes = to_bytes(message);
+  for (std::size_t rank = 1; rank < members_.size(); ++rank)
+    BASCULE_TRY(say(rank, name_of(message), bytes, descriptors));
   return lost_;
 }
 
@@ -235,8 +245,9 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
   BASCULE_TRY(lost_);
   std::vector<RankLine*> waited(members_.size());
   for (std::size_t rank = 1; rank < members_.size(); ++rank) waited[rank] = &*members_[rank].line;
+  std::size_t unawaited = 0;
   while (std::ranges::any_of(waited, [](const RankLine* line) { return line != nullptr; })) {
-    const absl::StatusOr<std::size_t> ready = wait_readable(waited, deadline, interrupted_);
+    const absl::StatusOr<std::vector<std::size_t>> ready = wait_readable(waited, deadline, interrupted_);
     if (!ready.ok()) {
       std::string missing;
       std::size_t last = 0;
@@ -248,16 +259,23 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       const absl::Status why(ready.status().code(), cat(missing, " has not ", what, ": ", message_of(ready.status())));
       return late == Late::kLost ? lose(last, why) : why;
     }
-    absl::StatusOr<RankLine::Frame> frame = waited[*ready]->read(Deadline(timeout_));
-    if (!frame.ok()) return lose(*ready, frame.status());
-    absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
-    if (!message.ok()) return lose(*ready, message.status());
-    // A rank whose call has ended without it, because it came late, may have begun another one.
-    if (message->kind == Kind::kReady) members_[*ready].call = message->number;
-    if (message->kind != kind) continue;
-    members_[*ready].came = *std::move(message);
-    members_[*ready].descriptors = std::move(frame->descriptors);
-    waited[*ready] = nullptr;
+    for (const std::size_t rank : *ready) {
+      absl::StatusOr<RankLine::Frame> frame = waited[rank]->read(Deadline(timeout_));
+      if (!frame.ok()) return lose(rank, frame.status());
+      absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
+      if (!message.ok()) return lose(rank, message.status());
+      if (trace_) trace_(cat("from rank ", rank, ": ", name_of(*message)));
+      // A rank whose call has ended without it, because it came late, may have begun another one.
+      if (message->kind == Kind::kReady) members_[rank].call = message->number;
+      if (message->kind != kind) {
+        if (message->kind == Kind::kReady && ++unawaited < kMostUnawaitedMessages) continue;
+        return lose(rank, invalid_argument("it broke the protocol: expected ", name_of(RankMessage(kind)), ", found ",
+                                           name_of(*message)));
+      }
+      members_[rank].came = *std::move(message);
+      members_[rank].descriptors = std::move(frame->descriptors);
+      waited[rank] = nullptr;
+    }
   }
   return absl::OkStatus();
 }
@@ -404,9 +422,15 @@ absl::StatusOr<std::optional<Digest>> Crew::digest_of_regions(Deadline deadline)
 void Crew::report(const absl::StatusOr<SendReport>& report) {
   RankMessage message(Kind::kReport);
   message.report = sent(report);
+  std::string bytes;  // the ranks' calls usually have the same number
   for (std::size_t rank = 1; rank < members_.size() && lost_.ok(); ++rank) {
-    message.number = std::exchange(members_[rank].call, 0);
-    if (message.number != 0) say(rank, message).IgnoreError();
+    const std::uint64_t call = std::exchange(members_[rank].call, 0);
+    if (call == 0) continue;
+    if (bytes.empty() || message.number != call) {
+      message.number = call;
+      bytes = to_bytes(message);
+    }
+    say(rank, name_of(message), bytes).IgnoreError();
   }
 }
 

@@ -51,9 +51,14 @@ absl::Status check_takes_ranks(const Scheme& scheme, const Endpoint& endpoint);
 
 class Crew {
  public:
-  // `scheme` must outlive this object. `interrupted` may be empty; see SenderOptions.
-  Crew(std::uint32_t ranks, const Scheme& scheme, absl::Duration timeout, std::function<bool()> interrupted)
-      : timeout_(timeout), scheme_(scheme), interrupted_(std::move(interrupted)), members_(ranks) {}
+  // `scheme` must outlive this object. `interrupted` and `trace` may be empty; see SenderOptions.
+  Crew(std::uint32_t ranks, const Scheme& scheme, absl::Duration timeout, std::function<bool()> interrupted = {},
+       std::function<void(std::string_view)> trace = {})
+      : timeout_(timeout),
+        scheme_(scheme),
+        interrupted_(std::move(interrupted)),
+        trace_(std::move(trace)),
+        members_(ranks) {}
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(members_.size()); }
 
@@ -100,7 +105,8 @@ class Crew {
   };
 
   std::string name_of_rank(std::size_t rank) const;
-  absl::Status say(std::size_t rank, const RankMessage& message, std::span<const int> descriptors = {});
+  absl::Status say(std::size_t rank, std::string_view name, std::string_view bytes,
+                   std::span<const int> descriptors = {});
   absl::Status say_to_all(const RankMessage& message, std::span<const int> descriptors = {});
   // Waits until each other rank has sent a message of this kind, which is then in `came`. With kLost, a rank that has
   // not done so in time is lost: it may still write into a slot that is given to another version.
@@ -109,6 +115,7 @@ class Crew {
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
+  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
   absl::Status plan_packing(const Layout& layout);
   absl::Status show(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);
@@ -119,6 +126,7 @@ class Crew {
   const absl::Duration timeout_;
   const Scheme& scheme_;
   const std::function<bool()> interrupted_;
+  const std::function<void(std::string_view)> trace_;
   std::mutex mutex_;             // guards joins, and what status() reads
   std::vector<Member> members_;  // by rank; the first is this rank, without a line
   absl::Status lost_;            // why no version can be sent any more

@@ -104,15 +104,17 @@ absl::StatusOr<RankLine::Frame> RankLine::read(Deadline deadline) {
   return frame;
 }
 
-absl::StatusOr<std::size_t> wait_readable(std::span<RankLine* const> lines, Deadline deadline,
-                                          const std::function<bool()>& interrupted) {
+absl::StatusOr<std::vector<std::size_t>> wait_readable(std::span<RankLine* const> lines, Deadline deadline,
+                                                       const std::function<bool()>& interrupted) {
   std::vector<pollfd> waited;  // poll() ignores a negative descriptor
   for (const RankLine* line : lines) waited.push_back({line ? line->descriptor() : -1, POLLIN, 0});
   while (true) {
     const int ready = ::poll(waited.data(), waited.size(), milliseconds_until(deadline, kLook));
     if (ready < 0 && errno != EINTR) return errno_status(errno, "wait for other ranks");
+    std::vector<std::size_t> readable;
     for (std::size_t i = 0; ready > 0 && i < waited.size(); ++i)
-      if (waited[i].revents != 0) return i;
+      if (waited[i].revents != 0) readable.push_back(i);
+    if (!readable.empty()) return readable;
     if (interrupted && interrupted()) return absl::CancelledError("interrupted while other ranks were awaited");
     if (deadline.passed()) return deadline_exceeded("no message came in time");
   }

@@ -41,10 +41,10 @@ class RankLine {
   ProcessFd socket_;
 };
 
-// Waits until one of `lines` can be read, or its other end is gone; a null pointer stands for a line that does not
-// count. Returns its index. DEADLINE_EXCEEDED: none could be read in time. CANCELLED: `interrupted`, which may be
+// Waits until some of `lines` can be read, or their other ends are gone; a null pointer stands for a line that does not
+// count. Returns their indices. DEADLINE_EXCEEDED: none could be read in time. CANCELLED: `interrupted`, which may be
 // empty, returned true; it is asked every 50 ms.
-absl::StatusOr<std::size_t> wait_readable(std::span<RankLine* const> lines, Deadline deadline,
-                                          const std::function<bool()>& interrupted);
+absl::StatusOr<std::vector<std::size_t>> wait_readable(std::span<RankLine* const> lines, Deadline deadline,
+                                                       const std::function<bool()>& interrupted);
 
 }  // namespace bascule::inline v0

@@ -22,15 +22,16 @@ std::size_t first_of_run(Numbers box, Numbers tensor) {
 }
 
 absl::Status check_shard(const TensorSpec& spec, const Shard& shard) {
-  const std::string what = cat("a shard of tensor ", to_string(spec));
+  // Each send comes here for each shard, so the text is made only for an error.
+  const auto what = [&] { return cat("a shard of tensor ", to_string(spec)); };
   if (shard.offset.size() != spec.shape.size() || shard.shape.size() != spec.shape.size())
-    return invalid_argument(what, " has ", shard.offset.size(), " offsets and ", shard.shape.size(),
+    return invalid_argument(what(), " has ", shard.offset.size(), " offsets and ", shard.shape.size(),
                             " sizes; expected one of each per dimension");
   if (!shard.strides.empty() && shard.strides.size() != shard.shape.size())
-    return invalid_argument(what, " has ", shard.strides.size(), " strides; expected none, or one per dimension");
+    return invalid_argument(what(), " has ", shard.strides.size(), " strides; expected none, or one per dimension");
   BASCULE_ASSIGN(const std::uint64_t bytes,
                  checked_byte_count(spec.name, spec.dtype, shard.shape, "a shard of tensor"));
-  if (bytes > 0 && shard.data == nullptr) return invalid_argument(what, " has no data");
+  if (bytes > 0 && shard.data == nullptr) return invalid_argument(what(), " has no data");
   return absl::OkStatus();
 }
 

@@ -1,7 +1,10 @@
 #include <bascule/sender/ranks/shard_rank.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include <bascule/schemes/registry.h>
@@ -28,7 +31,13 @@ absl::StatusOr<std::unique_ptr<ShardRank>> ShardRank::make(SenderOptions options
 }
 
 ShardRank::ShardRank(Endpoint endpoint, const Scheme& scheme, SenderOptions options)
-    : endpoint_(std::move(endpoint)), scheme_(scheme), options_(std::move(options)), pool_(options_.threads) {}
+    : endpoint_(std::move(endpoint)), scheme_(scheme), options_(std::move(options)), pool_(options_.threads) {
+  options_.trace = unfailing(std::move(options_.trace));
+}
+
+void ShardRank::trace(std::string_view direction, std::string_view message) const {
+  if (options_.trace) options_.trace(cat(direction, " rank 0: ", message));
+}
 
 absl::Status ShardRank::lose(const absl::Status& why) {
   lost_ = absl::Status(why.code(), cat("rank 0 is lost: ", message_of(why), "; start all ranks of the trainer again"));
@@ -37,10 +46,23 @@ absl::Status ShardRank::lose(const absl::Status& why) {
   return lost_;
 }
 
+// Rank 0 has hung up. What it said before may still be there to be read.
+absl::Status ShardRank::reason_of_rank_0(const absl::Status& otherwise) {
+  for (std::size_t messages = 0; messages < kMostUnawaitedMessages; ++messages) {
+    const absl::StatusOr<RankLine::Frame> frame = line_->read(Deadline(absl::ZeroDuration()));
+    if (!frame.ok()) break;
+    const absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
+    if (message.ok() && message->kind == Kind::kReport && message->number == 0 && message->report)
+      return received(message->report->error);
+  }
+  return otherwise;
+}
+
 absl::Status ShardRank::say(const RankMessage& message, std::span<const int> descriptors) {
   BASCULE_TRY(lost_);
+  trace("to", name_of(message));
   const absl::Status written = line_->write(to_bytes(message), Deadline(endpoint_.timeout), descriptors);
-  return written.ok() || absl::IsInvalidArgument(written) ? written : lose(written);
+  return written.ok() || absl::IsInvalidArgument(written) ? written : lose(reason_of_rank_0(written));
 }
 
 absl::Status ShardRank::answer(Kind kind, const absl::Status& status) {
@@ -59,9 +81,13 @@ absl::Status ShardRank::register_shards(std::unique_ptr<ShardSource> source, std
   if (!line_) {
     // If the shards cannot be sent, rank 0 is told, unless it is not there yet.
     const Deadline until = held.ok() ? deadline : Deadline(std::min(timeout, endpoint_.suspect_after));
+    trace("to", "rank_hello");
     absl::StatusOr<RankLine> line = join_rank_0(endpoint_, options_.rank, options_.ranks, until, options_.interrupted);
     BASCULE_TRY(held.ok() ? line.status() : absl::OkStatus());
-    if (line.ok()) line_.emplace(*std::move(line));
+    if (line.ok()) {
+      trace("from", "rank_welcome");
+      line_.emplace(*std::move(line));
+    }
   }
   if (!held.ok()) {
     if (line_) static_cast<void>(answer(Kind::kShards, held.status()));
@@ -82,10 +108,13 @@ absl::Status ShardRank::register_shards(std::unique_ptr<ShardSource> source, std
 // ---- what rank 0 says ----
 
 absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) {
-  while (true) {
+  for (std::size_t messages = 0;; ++messages) {
     BASCULE_TRY(lost_);
+    if (messages > kMostUnawaitedMessages)
+      return lose(invalid_argument("it broke the protocol: ", messages, " messages, and none of them was ",
+                                   name_of(RankMessage(kind))));
     const std::array<RankLine*, 1> line{&*line_};
-    const absl::StatusOr<std::size_t> ready = wait_readable(line, deadline, options_.interrupted);
+    const absl::StatusOr<std::vector<std::size_t>> ready = wait_readable(line, deadline, options_.interrupted);
     if (absl::IsDeadlineExceeded(ready.status()))
       return deadline_exceeded("rank 0 did not answer in time: it, or another rank, has not made the same call");
     BASCULE_TRY(ready.status());
@@ -93,6 +122,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
     if (!frame.ok()) return lose(frame.status());
     absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
     if (!message.ok()) return lose(message.status());
+    trace("from", name_of(*message));
     switch (message->kind) {
       case Kind::kSlot: {
         BASCULE_TRY(take_slot(*message, std::move(frame->descriptors)));
@@ -121,7 +151,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
 
 absl::Status ShardRank::take_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
   if (!message.layout || message.bytes != message.layout->bytes())
-    return answer(Kind::kMapped, invalid_argument("rank 0 shows a slot without its layout"));
+    return answer(Kind::kMapped, invalid_argument("rank 0 shows a slot without its memory, its table or its layout"));
   if (!message.layout->division()) return answer(Kind::kMapped, map_slot(message, std::move(descriptors)));
   const absl::Status made = make_region(message);
   RankMessage mapped(Kind::kMapped);
@@ -165,7 +195,13 @@ absl::Status ShardRank::plan_packing() {
 }
 
 absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
-  if (descriptors.size() != 2) return invalid_argument("rank 0 shows a slot without its memory or its table");
+  if (descriptors.size() != 2) return invalid_argument("rank 0 shows a slot without its memory, its table or its layout");
+  struct stat status {};
+  if (::fstat(descriptors[0].get(), &status) != 0) return errno_status(errno, "examine a slot");
+  const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+  if (message.data_offset > size || message.bytes > size - message.data_offset)
+    return invalid_argument("rank 0 shows a slot of ", size, " bytes, expected ", message.bytes, " after the first ",
+                            message.data_offset);
   BASCULE_ASSIGN(Mapping mapping,
                  Mapping::map(descriptors[0].get(), message.data_offset + message.bytes, Access::kReadWrite));
   BASCULE_ASSIGN(SharedTable table, SharedTable::map(descriptors[1].get(), message.bytes));

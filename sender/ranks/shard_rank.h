@@ -49,6 +49,7 @@ class ShardRank {
     std::span<std::byte> writable() { return mapping.writable().subspan(data_offset, bytes); }
   };
 
+  void trace(std::string_view direction, std::string_view message) const;
   absl::Status say(const RankMessage& message, std::span<const int> descriptors = {});
   absl::Status answer(RankMessage::Kind kind, const absl::Status& status);
   // Does what rank 0 says, until that is a message of this kind, or the report of this call.
@@ -61,11 +62,12 @@ class ShardRank {
   absl::Status write(const RankMessage& message, std::vector<std::int64_t>& total);
   absl::Status write_part(RankMessage& message);
   absl::Status lose(const absl::Status& why);
+  absl::Status reason_of_rank_0(const absl::Status& otherwise);
   absl::Duration longest_send() const;
 
   const Endpoint endpoint_;
   const Scheme& scheme_;
-  const SenderOptions options_;
+  SenderOptions options_;
   kernels::ThreadPool pool_;
   std::optional<RankLine> line_;
   absl::Status lost_;  // why rank 0 cannot be reached any more

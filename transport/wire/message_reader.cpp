@@ -28,7 +28,7 @@ void MessageReader::fail(std::string_view what) {
       path += cat(path.empty() ? "" : ".", step.key);
     }
   }
-  status_ = invalid_argument(type_, ", key \"", path, "\": ", what);
+  status_ = invalid_argument(type_, type_.empty() ? "" : ", ", "key \"", path, "\": ", what);
 }
 
 void MessageReader::fail_type(std::string_view expected, const CborValue& found) {
