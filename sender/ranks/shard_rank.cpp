@@ -134,7 +134,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
         break;
       }
       case Kind::kDigest:
-        if (const auto slot = slots_.find(message->number); slot != slots_.end())
+        if (const auto slot = slots_.find(message->number); slot != slots_.end() && slot->second.table)
           slot->second.table->digest_share(slot->second.writable(), options_.rank, options_.ranks, pool_);
         BASCULE_TRY(answer(Kind::kDigested, absl::OkStatus()));
         break;
@@ -176,6 +176,7 @@ absl::Status ShardRank::make_region(RankMessage& message) {
     slot.region.mapping.keep_from_children();
   }
   if (layout_ != message.layout) {
+    slots_.clear();
     layout_ = std::move(message.layout);
     BASCULE_TRY(plan_packing());
   }
@@ -206,6 +207,7 @@ absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> des
                  Mapping::map(descriptors[0].get(), message.data_offset + message.bytes, Access::kReadWrite));
   BASCULE_ASSIGN(SharedTable table, SharedTable::map(descriptors[1].get(), message.bytes));
   if (layout_ != message.layout) {
+    slots_.clear();
     layout_ = std::move(message.layout);
     BASCULE_TRY(plan_packing());
   }
