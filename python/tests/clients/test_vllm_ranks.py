@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,24 +90,28 @@ def holds_the_checkpoint(engine, sliced, endpoint):
     return checkpoint
 
 
-@pytest.mark.parametrize("other, is_larger", [({"lm_head.bias": torch.ones(500)}, False),
-                                              ({"model.norm.weight": torch.ones(65)}, True)],
-                         ids=["one more", "a larger one"])
-def test_a_sender_with_other_tensors_makes_all_ranks_load(engine, sliced, endpoint, other, is_larger):
+def test_a_sender_with_another_tensor_makes_all_ranks_load(engine, sliced, endpoint):
     checkpoint = holds_the_checkpoint(engine, sliced, endpoint)
+    before = engine.ask("rpc", method="sliced_digests")
     assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
     assert scatters(engine) == [True, True]
+    passed_over = {"lm_head.bias": torch.ones(500)}  # by the loader, as the model's head is tied
+    [(_, found)] = send(engine, {**dict(checkpoint.named_parameters()), **passed_over}, endpoint)
+    assert scatters(engine) == [False, False] and found == before
+
+
+def test_a_sender_with_a_larger_tensor_is_refused_though_slices_would_fit(engine, sliced, endpoint):
+    checkpoint = holds_the_checkpoint(engine, sliced, endpoint)
+    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
+    larger = {"model.embed_tokens.weight": torch.ones(501, 64)}
     with bascule.Sender(endpoint) as sender:
-        sender.register_model({**dict(checkpoint.named_parameters()), **other})
+        sender.register_model({**dict(checkpoint.named_parameters()), **larger})
         sender.wait_for_workers(2, PATIENCE)
         sender.send_async()
-        said = engine.ask("update")
-        report = sender.wait_async(PATIENCE)
-    assert scatters(engine) == [False, False]
-    if is_larger:  # a rank's slice would fit
-        assert not report.complete and said["error"]
-    else:  # the loader skips it, as the model's head is tied
-        assert said is None and report.complete and answer(engine)[0] == tiny.greedy(checkpoint)
+        deadline = time.monotonic() + PATIENCE
+        while scatters(engine) != [False, False]:  # each rank notices by itself
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_a_rank_without_a_proof_makes_all_ranks_load(engine, sliced, model, endpoint):
@@ -120,6 +125,16 @@ def test_a_rank_without_a_proof_makes_all_ranks_load(engine, sliced, model, endp
     assert found[0][0][0] == expected[0]
 
 
+def lost(sender):
+    """What a send says to which no worker flips: an error, or a report that is not complete."""
+    try:
+        report = sender.send()
+    except bascule.BasculeError as error:
+        return str(error)
+    assert not report.complete
+    return report.why_incomplete
+
+
 def test_a_killed_rank_is_named_and_an_engine_that_starts_again_scatters(start_engine, engine, sliced, model, endpoint):
     holds_the_checkpoint(engine, sliced, endpoint)
     assert engine.ask("join", endpoint=endpoint, worker="e", apply="scatter") is None
@@ -128,8 +143,7 @@ def test_a_killed_rank_is_named_and_an_engine_that_starts_again_scatters(start_e
         sender.register_model(model)
         assert sorted(sender.wait_for_workers(2, PATIENCE)) == ["e-0", "e-1"]
         os.kill(engine.ask("rpc", method="sliced_process")[1], signal.SIGKILL)
-        with pytest.raises(bascule.BasculeError, match="e-1"):
-            sender.send()
+        assert "e-1" in lost(sender)
         engine.kill()
         engine = start_engine({"BASCULE_ENDPOINT": endpoint, "BASCULE_WORKER": "e"}, model=sliced, **RANKS).started()
         assert scatters(engine) == [True, True]
