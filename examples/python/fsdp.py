@@ -1,9 +1,10 @@
-"""FSDP2 on two processes, and an engine in a third one. Each rank sends its shards; no tensor is gathered.
+"""FSDP2 trains a model on two processes, and a vLLM with two ranks generates with it. No tensor is gathered.
 
-    torchrun --nproc-per-node 2 examples/python/fsdp.py     learns y = 3x + 1
+    python examples/python/fsdp.py FOLDER      the model in this folder learns to count
 """
 
-import multiprocessing
+import os
+import sys
 import tempfile
 
 import torch
@@ -12,43 +13,44 @@ from torch.distributed.fsdp import fully_shard
 
 import bascule
 
-
-def engine(endpoint):
-    model = torch.nn.Linear(1, 1)
-    with bascule.Receiver(endpoint, worker="engine", targets=model) as receiver, torch.inference_mode():
-        for version in range(1, 101):
-            receiver.take(version, timeout=60)
-            receiver.finish()
-        print(f"the engine has version {version}: f(2) = {model(torch.tensor([[2.0]])).item():.2f}", flush=True)
+STEPS = 30
 
 
-def main():
-    distributed.init_process_group("gloo")
-    rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    endpoint = [f"shm://{tempfile.mkdtemp()}/endpoint"]
-    distributed.broadcast_object_list(endpoint)  # rank 0's
-    served = multiprocessing.get_context("spawn").Process(target=engine, args=endpoint)
-    if rank == 0:
-        served.start()
+def train(rank, ranks, folder, endpoint, store):
+    from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(rank)  # each rank has its own data
-    model = fully_shard(torch.nn.Linear(1, 1), mesh=distributed.init_device_mesh("cpu", (ranks,)))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    with bascule.Sender(endpoint[0], sharded=True) as sender:
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    mesh = distributed.init_device_mesh("cpu", (ranks,))
+    for part in (*model.model.layers, model):
+        fully_shard(part, mesh=mesh)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with bascule.Sender(endpoint, sharded=True) as sender:
         sender.register_model(model)
         if rank == 0:
-            sender.wait_for_workers(1)
-        for step in range(1, 101):
-            x = torch.randn(64, 1)
+            sender.wait_for_workers(2, timeout=600)  # vLLM's ranks
+        distributed.barrier()
+        for step in range(STEPS):
+            tokens = torch.arange(5, 25)[None] + 4 * rank  # each rank has its own data
             optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(x), 3 * x + 1).backward()
+            model(tokens, labels=tokens).loss.backward()
             optimizer.step()
-            report = sender.send(step=step)  # the same report on all ranks
+            report = sender.send(step=step)  # returns once vLLM's ranks serve these weights; the same report on all ranks
             assert report.complete, report.workers
-        if rank == 0:
-            served.join()
     distributed.destroy_process_group()
 
 
+def main(folder):
+    from vllm import LLM, SamplingParams, TokensPrompt
+
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["BASCULE_ENDPOINT"] = f"shm://{place}/endpoint"  # which vLLM follows
+        llm = LLM(folder, tensor_parallel_size=2, weight_transfer_config={"backend": "bascule"}, dtype="float32",
+                  max_model_len=64, kv_cache_memory_bytes=1 << 26, enforce_eager=True)
+        torch.multiprocessing.spawn(train, (2, folder, os.environ["BASCULE_ENDPOINT"], f"{place}/store"), nprocs=2)
+        outputs = llm.generate([TokensPrompt(prompt_token_ids=[5, 6, 7])], SamplingParams(temperature=0, max_tokens=4))
+        print(f"version {llm.get_weight_version()} continues 5 6 7 with", *outputs[0].outputs[0].token_ids, flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -1,14 +1,12 @@
 """Real vLLM with two ranks, each of which copies its own slices of a version straight into its parameters."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import tiny
-import torch
 from transformers import Qwen2ForCausalLM
 
 import bascule
@@ -79,67 +77,6 @@ def test_ranks_scatter_their_slices_and_get_what_loading_gives(engine, sliced, m
     # The model no longer holds the checkpoint's weights: neither rank can prove anything.
     assert engine.ask("join", endpoint=endpoint + "-again", apply="scatter") is None
     assert scatters(engine) == [False, False]
-
-
-def holds_the_checkpoint(engine, sliced, endpoint):
-    """Gives the engine its checkpoint's weights back, which the proof needs, and returns them."""
-    checkpoint = Qwen2ForCausalLM.from_pretrained(sliced)
-    assert engine.ask("join", endpoint=endpoint + "-checkpoint", apply="load") is None
-    send(engine, checkpoint, endpoint + "-checkpoint")
-    return checkpoint
-
-
-@pytest.mark.parametrize("other, is_larger", [({"lm_head.bias": torch.ones(500)}, False),
-                                              ({"model.norm.weight": torch.ones(65)}, True)],
-                         ids=["one more", "a larger one"])
-def test_a_sender_with_other_tensors_makes_all_ranks_load(engine, sliced, endpoint, other, is_larger):
-    checkpoint = holds_the_checkpoint(engine, sliced, endpoint)
-    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
-    assert scatters(engine) == [True, True]
-    with bascule.Sender(endpoint) as sender:
-        sender.register_model({**dict(checkpoint.named_parameters()), **other})
-        sender.wait_for_workers(2, PATIENCE)
-        sender.send_async()
-        said = engine.ask("update")
-        report = sender.wait_async(PATIENCE)
-    assert scatters(engine) == [False, False]
-    if is_larger:  # a rank's slice would fit
-        assert not report.complete and said["error"]
-    else:  # the loader skips it, as the model's head is tied
-        assert said is None and report.complete and answer(engine)[0] == tiny.greedy(checkpoint)
-
-
-def test_a_rank_without_a_proof_makes_all_ranks_load(engine, sliced, model, endpoint):
-    holds_the_checkpoint(engine, sliced, endpoint)
-    assert engine.ask("rpc", method="sliced_fails", rank=1) == [None, None]
-    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
-    assert scatters(engine) == [False, False]
-    assert engine.ask("rpc", method="sliced_fails", rank=None) == [None, None]
-    expected = []
-    found = send(engine, model, endpoint, [lambda: tiny.train(model, 1), lambda: expected.append(tiny.greedy(model))])
-    assert found[0][0][0] == expected[0]
-
-
-def test_a_killed_rank_is_named_and_an_engine_that_starts_again_scatters(start_engine, engine, sliced, model, endpoint):
-    holds_the_checkpoint(engine, sliced, endpoint)
-    assert engine.ask("join", endpoint=endpoint, worker="e", apply="scatter") is None
-    assert scatters(engine) == [True, True]
-    with bascule.Sender(endpoint) as sender:
-        sender.register_model(model)
-        assert sorted(sender.wait_for_workers(2, PATIENCE)) == ["e-0", "e-1"]
-        os.kill(engine.ask("rpc", method="sliced_process")[1], signal.SIGKILL)
-        with pytest.raises(bascule.BasculeError, match="e-1"):
-            sender.send()
-        engine.kill()
-        engine = start_engine({"BASCULE_ENDPOINT": endpoint, "BASCULE_WORKER": "e"}, model=sliced, **RANKS).started()
-        assert scatters(engine) == [True, True]
-        sender.wait_for_workers(2, PATIENCE)
-        for version in (1, 2):
-            tiny.train(model, version)
-            report = sender.send()
-            assert report.complete, report.workers
-            assert engine.generate() == tiny.greedy(model)
-    engine.kill()
 
 
 def test_the_example_trains_by_fsdp2_and_vllm_generates(sliced):

@@ -3,10 +3,8 @@
 import itertools
 import multiprocessing
 import os
+import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import bascule
-from bascule import sharded
+from bascule import sharded, status
 
 PATIENCE = 120
 STEPS = 4
@@ -228,11 +226,21 @@ def _fail(rank, ranks, folder, endpoint):
             (folder / "no workers").write_text(texts.pop())
         text_of(lambda: sender.send(step=5 + rank))
         text_of(lambda: sender.send(step=7))
+        if rank == 0:
+            (folder / "before.txt").write_text(shown(endpoint))
         distributed.barrier()
         if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         text_of(lambda: sender.send(step=8))
+        (folder / "after.txt").write_text(shown(endpoint))
     return texts
+
+
+def shown(endpoint):
+    """What `bascule status` shows of the ranks."""
+    lines = []
+    status.run(endpoint, lines.append)
+    return "\n".join(line for line in lines if line.startswith("  rank "))
 
 
 def test_ranks_at_other_steps_and_a_killed_rank_are_named(endpoint, tmp_path):
@@ -242,13 +250,11 @@ def test_ranks_at_other_steps_and_a_killed_rank_are_named(endpoint, tmp_path):
     assert texts[1] == "no error"
     assert texts[2].startswith("UNAVAILABLE") and "rank 1" in texts[2], texts
     assert "call it on rank 0" in (tmp_path / "no workers").read_text()
-
-
-def test_the_example_runs():
-    example = Path(__file__).parents[3] / "examples" / "python" / "fsdp.py"
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", example], text=True,
-                          stdout=subprocess.PIPE, timeout=2 * PATIENCE, check=True)
-    assert "the engine has version 100: f(2) = " in done.stdout
+    joined = re.fullmatch(r"  rank 0 \(pid (\d+)\): joined, sends (\d+) bytes\n  rank 1 \(pid (\d+)\): joined, sends (\d+) bytes",
+                          (tmp_path / "before.txt").read_text())
+    assert joined and [int(joined[1]), int(joined[3])] == [each.pid for each in started.processes]
+    assert int(joined[2]) and int(joined[4])
+    assert re.search(r"  rank 1 \(.*\): lost, ", (tmp_path / "after.txt").read_text())
 
 
 # ---- One rank, in this process.
