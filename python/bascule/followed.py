@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from operator import eq, getitem, is_
 from typing import Any
 
+from . import _core
 from ._torch import imported
 from .errors import BasculeError
 from .sent import Sent
@@ -121,20 +123,26 @@ def _factor(spec: _Spec, transposed: bool) -> tuple[str, list[int], list[int], i
 
 
 class _Structure:
-    """Which submodules a module has, and how many tensors each of them has."""
+    """Which submodules a module has, and under which names they and it have tensors."""
 
     def __init__(self, model: Any):
         modules = list(model.modules()) if is_module(model) else []
-        self._dicts = [each for module in modules for each in (module._modules, module._parameters, module._buffers)]
-        self._lengths = list(map(len, self._dicts))
-        self._parents = [module._modules for module in modules for _ in module._modules.keys()]
-        self._keys = [key for module in modules for key in module._modules.keys()]
-        self._children = list(map(getitem, self._parents, self._keys))
+        dicts = [each for module in modules for each in (module._modules, module._parameters, module._buffers)]
+        self._empty = [each for each in dicts if not each]  # most of them
+        self._owners = [each for module in modules for each in (module._parameters, module._buffers) if each]
+        self._lengths = list(map(len, self._owners))
+        self._parents = [module._modules for module in modules if module._modules]
+        self._children = list(map(dict, self._parents))
+        # Two modules of such a class may be equal, so that comparing says little.
+        self._may_be_equal = any(type(each).__eq__ is not object.__eq__ for each in modules)
+        unset = [(owner, key) for owner in self._owners for key, each in owner.items() if each is None]
+        self._unset, self._keys = map(list, zip(*unset)) if unset else ([], [])
 
     def changed(self) -> bool:
         try:
-            return (list(map(len, self._dicts)) != self._lengths
-                    or not all(map(is_, map(getitem, self._parents, self._keys), self._children)))
+            return (self._may_be_equal or any(self._empty) or list(map(len, self._owners)) != self._lengths
+                    or not all(map(eq, self._parents, self._children))
+                    or not all(map(is_, map(getitem, self._unset, self._keys), repeat(None))))
         except KeyError:
             return True
 
@@ -152,12 +160,15 @@ class Glance:
 
     def __init__(self, tensors: list[Any]):
         torch = imported()
+        self._layouts: _core.Layouts | None = None
         self._reads: list[Callable[[list[Any]], Iterator[Any]]] = [partial(map, describe_unnamed)]
         if torch is not None and all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             each = torch.Tensor
-            reads = [each.data_ptr, each.dtype.__get__, each.size, each.stride, each.get_device, each.is_neg]
-            if any(tensor.is_complex() for tensor in tensors):
-                reads.append(each.is_conj)
+            reads = [each.is_neg, *([each.is_conj] if any(tensor.is_complex() for tensor in tensors) else [])]
+            try:
+                self._layouts = _core.Layouts(tensors, each.__dlpack_c_exchange_api__)
+            except (AttributeError, RuntimeError, BufferError):  # a torch before 2.10, or a type that DLPack does not have
+                reads += [each.data_ptr, each.dtype.__get__, each.size, each.stride, each.get_device]
             self._reads = [partial(map, read) for read in reads]
             # A storage that was cut short may keep its address.
             self._reads.append(lambda tensors: map(torch.UntypedStorage.nbytes, map(each.untyped_storage, tensors)))
@@ -166,7 +177,8 @@ class Glance:
     def same(self, tensors: list[Any]) -> bool:
         """Whether the tensors lie as they did. It keeps no values: many new objects would start garbage collections."""
         try:
-            return all(all(map(eq, read(tensors), seen)) for read, seen in zip(self._reads, self._seen))
+            return ((self._layouts is None or self._layouts.same(tensors))
+                    and all(all(map(eq, read(tensors), seen)) for read, seen in zip(self._reads, self._seen)))
         except (RuntimeError, TypeError, ValueError, BufferError):  # one of them has no memory now, or is no tensor
             return False
 

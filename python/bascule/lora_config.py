@@ -90,7 +90,7 @@ _CHANGES_THE_BASE = re.compile("(pissa|corda).*|olora|loftq|lora_ga", re.IGNOREC
 _HARMLESS_INITS = ("true", "false", "gaussian", "eva", "orthogonal", "mica")
 
 
-_LITERAL = re.compile(r"\^?((?:[\w.-]|\\[.-])*)")  # keys that match only strings as long as they are
+_LITERAL = re.compile(r"\^?((?:[\w.-]|\\[.-])*)")  # keys that only match strings as long as they are
 
 
 @functools.lru_cache(1 << 16)  # more than re keeps: some adapters have a key for each module

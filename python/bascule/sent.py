@@ -57,7 +57,7 @@ class Sent:
             if module.scaling.get(adapter) != scale:
                 raise BasculeError(f"module {path} scales its adapter by {module.scaling.get(adapter)}; it was registered with "
                                    f"{scale}, and this must not change: make another sender", "FAILED_PRECONDITION")
-            if module.merged_adapters and not self.may_be_merged:
+            if not self.may_be_merged and module.merged_adapters:
                 raise BasculeError(f"module {path} has merged its adapter {module.merged_adapters[0]!r} into the base weights; "
                                    "call unmerge_adapter() first: a send merges by itself", "FAILED_PRECONDITION")
 

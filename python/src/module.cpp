@@ -8,6 +8,7 @@
 
 #include "endpoint_folder.h"
 #include "errors.h"
+#include "layouts.h"
 #include "logs.h"
 #include "receiver.h"
 #include "report.h"
@@ -31,6 +32,7 @@ NB_MODULE(_core, module) {
   bind_errors();
   bind_tensors(module);
   bind_shards(module);
+  bind_layouts(module);
   bind_reports(module);
   bind_sender(module);
   bind_receiver(module);
