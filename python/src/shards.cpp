@@ -65,7 +65,8 @@ void bind_shards(nb::module_& module) {
            nb::arg("box_shapes"), nb::arg("strides"), nb::arg("addresses"), nb::arg("device"))
       .def("move", &Shards::move, nb::arg("tensor"), nb::arg("shard"), nb::arg("address"), nb::arg("strides"),
            "Says where the next sends find a box. Not during a send.")
-      .def("set_stream", &Shards::set_stream, nb::arg("stream"), "The stream that writes the boxes. Not during a send.");
+      .def("set_stream", &Shards::set_stream, nb::arg("stream"),
+           "The stream that writes the boxes. Not during a send.");
 }
 
 }  // namespace bascule::python

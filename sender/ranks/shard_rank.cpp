@@ -196,7 +196,8 @@ absl::Status ShardRank::plan_packing() {
 }
 
 absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
-  if (descriptors.size() != 2) return invalid_argument("rank 0 shows a slot without its memory, its table or its layout");
+  if (descriptors.size() != 2)
+    return invalid_argument("rank 0 shows a slot without its memory, its table or its layout");
   struct stat status {};
   if (::fstat(descriptors[0].get(), &status) != 0) return errno_status(errno, "examine a slot");
   const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
