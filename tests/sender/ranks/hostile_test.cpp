@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "sender/ranks/ranks_fixture.h"
+#include <bascule/schemes/registry.h>
 #include <bascule/sender/ranks/join.h>
 #include <bascule/sender/ranks/messages.h>
 #include <bascule/sender/ranks/rank_line.h>
@@ -107,7 +108,7 @@ class HostileRank : public HostileFixture, public testing::WithParamInterface<At
     fill(1);
   }
   RankMessage honest() {
-    const absl::StatusOr<HeldShards> held = HeldShards::make(source(boxes_[1]));
+    const absl::StatusOr<HeldShards> held = HeldShards::make(source(boxes_[1]), **find_scheme("shm"));
     RankMessage shards(Kind::kShards);
     shards.specs = held->specs();
     shards.description = "a model";
