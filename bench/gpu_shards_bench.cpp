@@ -26,6 +26,7 @@
 #include <vector>
 
 #include <bascule/receiver/receiver.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/status.h>
 
@@ -258,7 +259,8 @@ int main(int argc, char** argv) {
   const std::vector<Tensor> tensors = qwen3_8b(layers);
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / cat("bascule-bench-shards-", ::getpid());
-  const std::string endpoint = cat("cuda-ipc://", folder.string(), "?apply=commit");
+  const std::string endpoint =
+      cat(bascule::plainest_scheme(/*on_device=*/true).name, "://", folder.string(), "?apply=commit");
 
   std::vector<Shards*> trainer;
   std::vector<std::unique_ptr<bascule::Sender>> senders(2);
