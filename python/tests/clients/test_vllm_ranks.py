@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,27 @@ def test_ranks_scatter_their_slices_and_get_what_loading_gives(engine, sliced, m
     # The model no longer holds the checkpoint's weights: neither rank can prove anything.
     assert engine.ask("join", endpoint=endpoint + "-again", apply="scatter") is None
     assert scatters(engine) == [False, False]
+
+
+def test_a_sender_with_another_tensor_makes_all_ranks_load(engine, sliced, endpoint):
+    checkpoint = Qwen2ForCausalLM.from_pretrained(sliced)
+    assert engine.ask("join", endpoint=endpoint + "-checkpoint", apply="load") is None
+    [(_, before)] = send(engine, checkpoint, endpoint + "-checkpoint")  # the proof needs the checkpoint's weights
+    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
+    assert scatters(engine) == [True, True]
+    passed_over = {"lm_head.bias": torch.ones(500)}  # by the loader, as the model's head is tied
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model({**dict(checkpoint.named_parameters()), **passed_over})
+        sender.wait_for_workers(2, PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        while True:  # the ranks may be refused first, and come back
+            sender.send_async()
+            engine.ask("update")
+            if sender.wait_async(PATIENCE).complete:
+                break
+            assert time.monotonic() < deadline
+    assert scatters(engine) == [False, False]
+    assert engine.ask("rpc", method="sliced_digests") == before
 
 
 def test_the_example_trains_by_fsdp2_and_vllm_generates(sliced):
