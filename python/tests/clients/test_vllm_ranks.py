@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
 from transformers import Qwen2ForCausalLM
 
 import bascule
