@@ -1,6 +1,7 @@
 """Real vLLM with two ranks, each of which copies its own slices of a version straight into its parameters."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -81,10 +82,17 @@ def test_ranks_scatter_their_slices_and_get_what_loading_gives(engine, sliced, m
     assert scatters(engine) == [False, False]
 
 
-def test_a_sender_with_another_tensor_makes_all_ranks_load(engine, sliced, endpoint):
+def holds_the_checkpoint(engine, sliced, endpoint):
+    """Gives the engine its checkpoint's weights back, which the proof needs, and returns them."""
     checkpoint = Qwen2ForCausalLM.from_pretrained(sliced)
     assert engine.ask("join", endpoint=endpoint + "-checkpoint", apply="load") is None
-    [(_, before)] = send(engine, checkpoint, endpoint + "-checkpoint")  # the proof needs the checkpoint's weights
+    send(engine, checkpoint, endpoint + "-checkpoint")
+    return checkpoint
+
+
+def test_a_sender_with_another_tensor_makes_all_ranks_load(engine, sliced, endpoint):
+    checkpoint = holds_the_checkpoint(engine, sliced, endpoint)
+    before = engine.ask("rpc", method="sliced_digests")
     assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
     assert scatters(engine) == [True, True]
     passed_over = {"lm_head.bias": torch.ones(500)}  # by the loader, as the model's head is tied
@@ -100,6 +108,62 @@ def test_a_sender_with_another_tensor_makes_all_ranks_load(engine, sliced, endpo
             assert time.monotonic() < deadline
     assert scatters(engine) == [False, False]
     assert engine.ask("rpc", method="sliced_digests") == before
+
+
+def test_a_sender_with_a_larger_tensor_is_refused_though_slices_would_fit(engine, sliced, endpoint):
+    checkpoint = holds_the_checkpoint(engine, sliced, endpoint)
+    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
+    larger = {"model.embed_tokens.weight": torch.ones(501, 64)}
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model({**dict(checkpoint.named_parameters()), **larger})
+        sender.wait_for_workers(2, PATIENCE)
+        sender.send_async()
+        deadline = time.monotonic() + PATIENCE
+        while scatters(engine) != [False, False]:  # each rank notices by itself
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_a_rank_without_a_proof_makes_all_ranks_load(engine, sliced, model, endpoint):
+    holds_the_checkpoint(engine, sliced, endpoint)
+    assert engine.ask("rpc", method="sliced_fails", rank=1) == [None, None]
+    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
+    assert scatters(engine) == [False, False]
+    assert engine.ask("rpc", method="sliced_fails", rank=None) == [None, None]
+    expected = []
+    found = send(engine, model, endpoint, [lambda: tiny.train(model, 1), lambda: expected.append(tiny.greedy(model))])
+    assert found[0][0][0] == expected[0]
+
+
+def lost(sender):
+    """What a send says to which no worker flips: an error, or a report that is not complete."""
+    try:
+        report = sender.send()
+    except bascule.BasculeError as error:
+        return str(error)
+    assert not report.complete
+    return report.why_incomplete
+
+
+def test_a_killed_rank_is_named_and_an_engine_that_starts_again_scatters(start_engine, engine, sliced, model, endpoint):
+    holds_the_checkpoint(engine, sliced, endpoint)
+    assert engine.ask("join", endpoint=endpoint, worker="e", apply="scatter") is None
+    assert scatters(engine) == [True, True]
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(model)
+        assert sorted(sender.wait_for_workers(2, PATIENCE)) == ["e-0", "e-1"]
+        os.kill(engine.ask("rpc", method="sliced_process")[1], signal.SIGKILL)
+        assert "e-1" in lost(sender)
+        engine.kill()
+        engine = start_engine({"BASCULE_ENDPOINT": endpoint, "BASCULE_WORKER": "e"}, model=sliced, **RANKS).started()
+        assert scatters(engine) == [True, True]
+        sender.wait_for_workers(2, PATIENCE)
+        for version in (1, 2):
+            tiny.train(model, version)
+            report = sender.send()
+            assert report.complete, report.workers
+            assert engine.generate() == tiny.greedy(model)
+    engine.kill()
 
 
 def test_the_example_trains_by_fsdp2_and_vllm_generates(sliced):
