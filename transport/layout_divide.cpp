@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_function.h>
 #include <bascule/transport/layout.h>
 #include <bascule/transport/placing_rank.h>
 #include <bascule/transport/regions.h>

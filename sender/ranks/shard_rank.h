@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,9 +16,12 @@
 #include <bascule/sender/options.h>
 #include <bascule/sender/ranks/messages.h>
 #include <bascule/sender/ranks/rank_line.h>
+#include <bascule/sender/ranks/region_packing.h>
 #include <bascule/sender/ranks/shard_packing.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/slot_memory.h>
 
 namespace bascule::inline v0 {
 

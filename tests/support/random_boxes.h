@@ -1,9 +1,10 @@
 // Divides a tensor into boxes at random.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
-#include <span>
+
 #include <vector>
 
 #include <bascule/transport/cut.h>
