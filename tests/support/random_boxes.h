@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
-
 #include <vector>
 
 #include <bascule/transport/cut.h>
