@@ -73,7 +73,7 @@ absl::StatusOr<SendReport> Rig::send_on_all_ranks() {
   absl::StatusOr<SendReport> report;
   BASCULE_TRY(ranks_.on_all(*sender_, [&](Sender& sender, std::size_t rank) {
     absl::StatusOr<SendReport> sent = sender.send({.step = generation_});
-    const absl::Status status = sent.status();
+    absl::Status status = sent.status();
     if (rank == 0) report = std::move(sent);
     return status;
   }));

@@ -314,7 +314,7 @@ absl::Status Crew::plan_packing(const Layout& layout) {
 absl::Status Crew::show(const Layout& layout, SlotMemory& memory) {
   BASCULE_TRY(plan_packing(layout));
   Shown shown{.number = next_slot_++};
-  const absl::Status taken = show(layout, memory, shown);
+  absl::Status taken = show(layout, memory, shown);
   if (taken.ok()) {
     shown_.insert_or_assign(memory.data(), std::move(shown));
   } else if (lost_.ok()) {
