@@ -283,9 +283,11 @@ int main(int argc, char** argv) {
   for (const Tensor& tensor : tensors) model += bytes_of(tensor.shape);
   {
     std::vector<std::unique_ptr<Engine>> engines;
+    engines.reserve(2);
     for (int rank = 0; rank < 2; ++rank)
       engines.push_back(std::make_unique<Engine>(endpoint, tensors, rank, devices[rank]));
     std::vector<std::unique_ptr<Copies>> copies;
+    copies.reserve(2);
     for (int rank = 0; rank < 2; ++rank)
       copies.push_back(std::make_unique<Copies>(*engines[static_cast<std::size_t>(rank)], devices[1 - rank]));
     must(senders[0]->wait_for_workers(2, absl::Seconds(60)).status(), "wait_for_workers");
