@@ -91,7 +91,7 @@ TEST_F(ChannelPeerTest, RefusesMoreDescriptorsThanAMessageMayHave) {
   pipe.write.reset();
   const absl::Status why = run_until_closed(heard);
   EXPECT_EQ(why.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(message_of(why)), HasSubstr("more than 16 descriptors"));
+  EXPECT_THAT(std::string(message_of(why)), HasSubstr(cat("more than ", kMaxDescriptors, " descriptors")));
   EXPECT_THAT(heard.messages, IsEmpty());
   EXPECT_TRUE(hung_up(pipe)) << "a descriptor was kept open";
 }
