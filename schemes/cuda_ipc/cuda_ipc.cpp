@@ -49,9 +49,16 @@ class CudaIpcSender final : public SenderTransport {
   }
 
   absl::StatusOr<SlotMemory> make_region(const Layout& layout, std::uint32_t region, int device) override {
-    const std::span<const std::uint64_t> borders = layout.region_borders();
-    BASCULE_ASSIGN(SlotMemory memory, allocate(borders[region + 1] - borders[region], device));
+    const std::uint64_t begin = layout.region_borders()[region], end = layout.region_borders()[region + 1];
+    BASCULE_ASSIGN(SlotMemory memory, allocate(end - begin, device));
     BASCULE_TRY(cuda::clear(memory));  // the digest covers the zeros up to the next region
+    BASCULE_ASSIGN(CudaIpcRegion place, parse_cuda_ipc_region(memory.place));
+    if (begin == end) place.bytes = 0;  // workers map nothing
+    // Workers map the regions side by side, so each must end where the next one begins.
+    if (end < layout.bytes() && place.bytes != end - begin)
+      return unimplemented("cuda-ipc: device ", device, " allocates ", place.bytes, " bytes for a region of ",
+                           end - begin, "; regions begin at multiples of ", kRegionGranule);
+    memory.place = to_bytes(place);
     return memory;
   }
 

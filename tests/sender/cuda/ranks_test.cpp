@@ -150,6 +150,26 @@ TEST_F(OneGpu, EnginesCopyTheirParts) {
   serve_parts_on(0);
 }
 
+// Its region has no bytes, and the next one begins where the slot does.
+TEST_F(OneGpu, Rank0MayHoldNothing) {
+  BASCULE_NEEDS_GPUS(1);
+  scheme_ = "cuda-ipc";
+  make_ranks(3, {{"w", DType::kF32, {1900, 700}}, {"b", DType::kF32, {33}}});
+  boxes_[1].add(0, {0, 0}, {1900, 300});
+  boxes_[2].add(0, {0, 300}, {1900, 400});
+  boxes_[1].add(1, {0}, {33});
+  fill(1);
+  senders_.resize(3);
+  for (const auto& started : on_all_ranks([&](std::size_t rank) -> absl::Status {
+         absl::StatusOr<Sender> sender = listen(rank, 3);
+         BASCULE_TRY(sender.status());
+         senders_[rank].emplace(*std::move(sender));
+         return senders_[rank]->register_shards(std::make_unique<DeviceShards>(boxes_[rank], 0), "", patience());
+       }))
+    ASSERT_THAT(*started, IsOk());
+  serve_whole_versions_on(0);
+}
+
 TEST_F(OneGpu, AShardInHostMemoryIsNamed) {
   BASCULE_NEEDS_GPUS(1);
   struct Wrong final : ShardSource {
