@@ -1,5 +1,5 @@
-// Feeds the bytes of a control message, as a peer may send them: CBOR, the messages of the protocol, and the messages
-// of the schemes.
+// Feeds the bytes of a control message, as a peer may send them: CBOR, the messages of the protocol, the messages of
+// the schemes, and those of a sharded trainer's ranks.
 //
 //   a message that is taken can be written again, and then comes back as it was
 //   a list of tensors that is known makes no difference
@@ -7,6 +7,7 @@
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/offer.h>
 #include <bascule/schemes/relay/messages.h>
+#include <bascule/sender/ranks/messages.h>
 #include <bascule/transport/utf8.h>
 #include <bascule/transport/wire/cbor.h>
 #include <bascule/transport/wire/messages.h>
@@ -58,5 +59,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::come_back(bytes, relay::parse_message);
   fuzz::come_back(bytes, nccl::parse_message);
   fuzz::come_back(bytes, nccl::parse_offer);
+  fuzz::come_back(bytes, parse_rank_message);
   return 0;
 }

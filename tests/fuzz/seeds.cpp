@@ -9,6 +9,7 @@
 #include <bascule/schemes/memmap/slot_file.h>
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/relay/messages.h>
+#include <bascule/sender/ranks/messages.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/wire/messages.h>
 
@@ -101,6 +102,16 @@ int main(int argc, char** argv) {
                                            .number = 3,
                                            .from = 4,
                                            .why = "why"}));
+  for (int kind = 0; kind <= static_cast<int>(RankMessage::Kind::kReport); ++kind) {
+    RankMessage message(static_cast<RankMessage::Kind>(kind), 1);
+    message.specs = {{"w", DType::kF32, {9, 8}}};
+    message.numbers = {0, 3, 0, 3, 8};
+    message.layout = sample_layout();
+    message.report = SentReport{.seconds = {1, 2, 3, 4, 5, 6},
+                                .workers = {{.worker = "engine-0", .bytes = BytesRead{.read = 9, .verified = 8}}},
+                                .warnings = {"a warning"}};
+    folder.add("messages", to_bytes(message));
+  }
   fuzz::add_receivers(folder);
   const std::string header = memmap::make_header(sample_layout(), 7).value();
   folder.add("safetensors", header + std::string(135, 'w'));
