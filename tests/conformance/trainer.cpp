@@ -1,5 +1,6 @@
 // conformance-trainer ENDPOINT GENERATION DEVICE: a sender that obeys the commands of support/processes/trainer.h.
-// conformance-trainer ENDPOINT RANK RANKS MESSAGE SIGNAL: a rank that obeys the commands of support/processes/rank.h.
+// conformance-trainer ENDPOINT RANK RANKS MESSAGE SIGNAL DEVICE: a rank that obeys the commands of
+// support/processes/rank.h.
 #include "support/processes/trainer.h"
 
 #include <unistd.h>
@@ -12,12 +13,13 @@
 
 int main(int argc, char** argv) {
   using namespace bascule;
-  if (argc == 6)
+  if (argc == 7)
     return test::run_rank({.endpoint = argv[1],
                            .rank = static_cast<std::uint32_t>(std::atoi(argv[2])),
                            .ranks = static_cast<std::uint32_t>(std::atoi(argv[3])),
                            .doomed_at = std::atoi(argv[4]),
-                           .signal = std::atoi(argv[5])},
+                           .signal = std::atoi(argv[5]),
+                           .device = std::atoi(argv[6])},
                           test::LineEnd(UniqueFd(STDIN_FILENO)));
   if (argc != 4) return std::fprintf(stderr, "usage: conformance-trainer ENDPOINT GENERATION DEVICE\n"), 2;
   test::be_a_separate_host(argv[1]);

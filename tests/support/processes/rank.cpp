@@ -8,7 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/devices/device_bytes.h"
 #include "support/processes/doom.h"
+#include "support/schemes/host_schemes.h"
 #include "support/test_model.h"
 #include "support/timing.h"
 #include <bascule/sender/sender.h>
@@ -49,10 +51,24 @@ std::vector<ShardedTensor> parts_of(TestModel& model, std::uint32_t rank, std::u
   return parts;
 }
 
+// They do not move, and each step is uploaded before the send.
+class PartsOnDevice final : public ShardSource {
+ public:
+  PartsOnDevice(std::vector<ShardedTensor> parts, int device) : parts_(std::move(parts)), device_(device) {}
+  absl::StatusOr<std::span<const ShardedTensor>> tensors() override { return parts_; }
+  int device() const override { return device_; }
+
+ private:
+  std::vector<ShardedTensor> parts_;
+  const int device_;
+};
+
 }  // namespace
 
 int run_rank(const RankArguments& arguments, LineEnd commands) {
+  warm_up(arguments.device);
   TestModel model;
+  model.place_on(arguments.device);
   Doom doom;
   doom.set(arguments.doomed_at, arguments.signal);
   const auto answer = [&](const absl::Status& status, Json last) {
@@ -64,11 +80,13 @@ int run_rank(const RankArguments& arguments, LineEnd commands) {
                                                   .threads = 2,
                                                   .trace = [&doom](std::string_view) { doom.count(); },
                                                   .rank = arguments.rank,
-                                                  .ranks = arguments.ranks});
+                                                  .ranks = arguments.ranks,
+                                                  .scheme = host_scheme(arguments.endpoint)});
   absl::Status status = sender.status();
   if (status.ok())
-    status = sender->register_shards(std::make_unique<FixedShards>(parts_of(model, arguments.rank, arguments.ranks)),
-                                     "", 12 * silence());
+    status = sender->register_shards(
+        std::make_unique<PartsOnDevice>(parts_of(model, arguments.rank, arguments.ranks), arguments.device), "",
+        12 * silence());
   const absl::Status registered = status;
   answer(registered, Json::object());
   while (true) {
@@ -97,8 +115,8 @@ int run_rank(const RankArguments& arguments, LineEnd commands) {
 
 RankProcess::RankProcess(const RankArguments& arguments)
     : process_({BASCULE_TEST_TRAINER, arguments.endpoint, std::to_string(arguments.rank),
-                std::to_string(arguments.ranks), std::to_string(arguments.doomed_at),
-                std::to_string(arguments.signal)}) {}
+                std::to_string(arguments.ranks), std::to_string(arguments.doomed_at), std::to_string(arguments.signal),
+                std::to_string(arguments.device)}) {}
 
 std::optional<RankAnswer> RankProcess::answer(Deadline deadline) {
   const absl::StatusOr<std::string> line = process_.lines().read(deadline);

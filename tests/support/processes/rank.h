@@ -21,6 +21,7 @@ struct RankArguments {
   std::uint32_t rank = 0, ranks = 1;
   int doomed_at = 0;  // at this control message, counted from the first, the process gets the signal; 0: at none
   int signal = 0;
+  int device = kHost;  // where its tensors lie
 };
 
 // Runs the program of that process; returns after `quit`, or when the other end is gone.

@@ -5,6 +5,7 @@
 
 #include "support/schemes/host_auto.h"
 #include "support/schemes/host_place.h"
+#include "support/schemes/host_regions.h"
 #include "support/schemes/host_relay.h"
 
 namespace bascule::test {
@@ -13,6 +14,7 @@ namespace bascule::test {
 inline const Scheme* host_scheme(std::string_view endpoint) {
   if (is_host_nccl(endpoint)) return &host_nccl_scheme();
   if (is_host_auto(endpoint)) return &host_auto_scheme();
+  if (is_host_regions(endpoint)) return &host_regions_scheme();
   return is_host_relay(endpoint) ? &host_relay_scheme() : nullptr;
 }
 
