@@ -18,6 +18,7 @@ ALLOWED = {
     "bench/flat_broadcast.cpp",  # a baseline made of nccl's parts
     "bench/adapters.py",
     "bench/adapters_vllm.py",
+    "bench/sharded.py",
     "bench/alternatives/double_buffer.py",  # measures shm itself beside another library
     "bench/python_package.py",
 }
