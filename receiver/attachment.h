@@ -100,7 +100,7 @@ class Attachment {
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
   // What a pass of copies reads, if no tile is checked. nullopt: unknown.
   std::optional<BytesRead> copied_bytes() const;
-  bool copies_parts() const { return read_plan_.tiles_read != nullptr; }  // an engine in host memory
+  bool copies_parts() const { return read_plan_.tiles_read != nullptr; }
   // Returns the version's digest table, or nullopt if the sender made no digest or no table. DATA_LOSS: the table is
   // not the version's.
   absl::StatusOr<std::optional<DigestTable>> digest_table(const Publication& publication) const;
