@@ -334,12 +334,15 @@ absl::Status Crew::show(const Layout& layout, SlotMemory& memory, Shown& shown) 
 }
 
 absl::Status Crew::show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown) {
+  BASCULE_ASSIGN(shown.table, SharedTable::make(layout.bytes()));
   std::vector<int> descriptors;
-  if (!division_) {
-    BASCULE_ASSIGN(shown.table, SharedTable::make(layout.bytes()));
+  if (division_) {
+    BASCULE_ASSIGN(shown.on_device, region_->reach(*shown.table));
+  } else {
     packing_->mark(*shown.table);
-    descriptors = {memory.descriptor.get(), shown.table->descriptor()};
+    descriptors.push_back(memory.descriptor.get());
   }
+  descriptors.push_back(shown.table->descriptor());
   RankMessage message(Kind::kSlot, shown.number);
   message.layout = layout;
   message.bytes = memory.bytes;
@@ -386,7 +389,7 @@ absl::Status Crew::write(const Layout& layout, SlotMemory& memory, bool digest, 
   message.step = step_;
   message.digest = digest;
   BASCULE_TRY(say_to_all(message));
-  if (division_) return region_->begin(*held_, memory, digest, pool);
+  if (division_) return region_->begin(*held_, memory, digest, *writing_->table, writing_->on_device.get(), pool);
   packing_->write(*held_, memory.writable(), *writing_->table, digest, pool);
   return absl::OkStatus();
 }
@@ -396,27 +399,22 @@ absl::StatusOr<std::optional<Digest>> Crew::finish(Deadline deadline, kernels::T
   BASCULE_TRY(hear_all(Kind::kWritten, deadline, "written its part", Late::kLost));
   for (std::size_t rank = 1; rank < members_.size(); ++rank)
     BASCULE_TRY(annotate(received(members_[rank].came->status), name_of_rank(rank)));
-  if (division_) return digest_of_regions(deadline);
+  if (division_) {
+    BASCULE_TRY(region_->finish(deadline));
+  } else if (digest_) {
+    BASCULE_TRY(digest_shared_tiles(deadline, pool));
+  }
   if (!digest_) return std::nullopt;
-  BASCULE_TRY(say_to_all(RankMessage(Kind::kDigest, writing_->number)));
-  const std::span<const std::byte> slot = slot_->writable();
-  writing_->table->digest_share(slot, 0, members_.size(), pool);
-  BASCULE_TRY(hear_all(Kind::kDigested, deadline, "digested its share", Late::kLost));
   kernels::TileTotal total;
   for (const kernels::TileTotal& tile : writing_->table->totals()) total.add(tile);
   if (!table.empty()) std::ranges::copy(writing_->table->totals(), table.begin());
-  return total.finish(slot.size());
+  return total.finish(slot_->bytes);
 }
 
-absl::StatusOr<std::optional<Digest>> Crew::digest_of_regions(Deadline deadline) {
-  BASCULE_ASSIGN(kernels::TileTotal total, region_->finish(deadline));
-  if (!digest_) return std::nullopt;
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    const std::vector<std::int64_t>& numbers = members_[rank].came->numbers;
-    if (numbers.size() != 2) return lose(rank, invalid_argument("it gave no part of the digest"));
-    total.add({.low = static_cast<std::uint64_t>(numbers[0]), .high = static_cast<std::uint64_t>(numbers[1])});
-  }
-  return total.finish(slot_->bytes);
+absl::Status Crew::digest_shared_tiles(Deadline deadline, kernels::ThreadPool& pool) {
+  BASCULE_TRY(say_to_all(RankMessage(Kind::kDigest, writing_->number)));
+  writing_->table->digest_share(slot_->writable(), 0, members_.size(), pool);
+  return hear_all(Kind::kDigested, deadline, "digested its share", Late::kLost);
 }
 
 void Crew::report(const absl::StatusOr<SendReport>& report) {

@@ -83,8 +83,8 @@ class Crew {
   void forget(const SlotMemory& memory);
   // Lets all ranks write their boxes, and writes rank 0's.
   absl::Status write(const Layout& layout, SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
-  // Waits until all have written, and digests what several of them write. Returns the table's total, without `digest`
-  // nothing. UNAVAILABLE names a rank that is gone.
+  // Waits until all have written, and digests what several of them write. Copies the ranks' table to `table`, unless
+  // that is empty, and returns its total; nothing without `digest`. UNAVAILABLE names a rank that is gone.
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline, kernels::ThreadPool& pool,
                                                std::span<kernels::TileTotal> table);
   // Ends the call that gather() began.
@@ -101,7 +101,8 @@ class Crew {
   };
   struct Shown {
     std::uint64_t number = 0;
-    std::optional<SharedTable> table{};  // of a slot that all ranks write
+    std::optional<SharedTable> table{};
+    std::unique_ptr<DeviceTable> on_device{};  // rank 0's part of the table, if its device writes that
   };
 
   std::string name_of_rank(std::size_t rank) const;
@@ -120,7 +121,7 @@ class Crew {
   absl::Status show(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status take_regions(SlotMemory& memory);
-  absl::StatusOr<std::optional<Digest>> digest_of_regions(Deadline deadline);
+  absl::Status digest_shared_tiles(Deadline deadline, kernels::ThreadPool& pool);
   Shown* find(const SlotMemory& memory);
 
   const absl::Duration timeout_;
@@ -137,8 +138,8 @@ class Crew {
   std::optional<Layout> layout_;         // of the slots, once one is shown
   std::optional<ShardPacking> packing_;  // rank 0's boxes, in memory that all ranks write
   std::optional<Division> division_;
-  std::unique_ptr<RegionPacking> region_;    // rank 0's boxes, with a division
   std::map<const std::byte*, Shown> shown_;  // by the slot's address
+  std::unique_ptr<RegionPacking> region_;    // rank 0's boxes, with a division; destroyed before the tables it fills
   std::uint64_t next_slot_ = 1;
   std::uint64_t step_ = 0;
   Shown* writing_ = nullptr;

@@ -10,7 +10,7 @@ class CrewPacker final : public Packer {
   CrewPacker(Crew& crew, const Layout& layout, kernels::ThreadPool& pool) : crew_(crew), layout_(layout), pool_(pool) {}
 
   bool enqueues() const override { return false; }
-  bool makes_tables() const override { return !layout_.division(); }
+  bool makes_tables() const override { return true; }
   absl::Status reach(SlotMemory& memory) override { return crew_.show(layout_, memory); }
   void forget(const SlotMemory& memory) override { crew_.forget(memory); }
   absl::Status check(const Packing&) override { return absl::OkStatus(); }

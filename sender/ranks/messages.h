@@ -63,12 +63,11 @@ struct RankMessage {
     kMapped,  // the slot is mapped, and its shares are written; or `status` says why not. For a slot of several
               // regions: this rank's region is made. `description` is its SlotMemory::place, its memory is a descriptor
     kReady,   // this rank's call `number` has begun: `call` and `step`
-    kWritten,  // this rank's part of the slot is written; or `status` says why not. Of a region, `numbers` has its part
-               // of the digest's total, low and high
+    kWritten,   // this rank's part of the slot is written; or `status` says why not
     kDigested,  // this rank has digested its share of the tiles that several ranks write
     kPlan,      // `numbers`: which of its boxes this rank owns. Or `status`: the ranks' shards do not fit together
     kSlot,    // a slot with index `number`, `bytes` bytes after `data_offset`, and its `layout`. Descriptors: the slot,
-              // and the table (shared_table.h); none for a slot of several regions
+              // except one of several regions, and the table (shared_table.h)
     kForget,  // slot `number` is no longer used
     kWrite,   // write this rank's part into slot `number`; with totals, if `digest`
     kDigest,  // all ranks have written
