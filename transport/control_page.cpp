@@ -137,13 +137,14 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
   return view;
 }
 
-std::optional<std::vector<kernels::TileTotal>> ControlPageView::table(std::uint32_t slot) const {
+std::optional<std::vector<kernels::TileTotal>> ControlPageView::table(std::uint32_t slot,
+                                                                      std::vector<kernels::TileTotal> memory) const {
   const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + line_offset(slot));
   if (tiles_ == 0 || !read(slot).digest || line.has_digest.load(std::memory_order_acquire) != kDigestAndTable)
     return std::nullopt;
-  std::vector<kernels::TileTotal> table(tiles_);
-  std::memcpy(table.data(), mapping_.bytes().data() + table_offset(slot, tiles_), tiles_ * sizeof(kernels::TileTotal));
-  return table;
+  memory.resize(tiles_);
+  std::memcpy(memory.data(), mapping_.bytes().data() + table_offset(slot, tiles_), tiles_ * sizeof(kernels::TileTotal));
+  return memory;
 }
 
 SlotRecord ControlPageView::read(std::uint32_t slot) const {
