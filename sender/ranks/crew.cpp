@@ -378,10 +378,8 @@ absl::Status Crew::write(const Layout& layout, SlotMemory& memory, bool digest, 
   slot_ = &memory;
   digest_ = digest;
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) {
-    layout_.reset();
-    BASCULE_TRY(plan_packing(layout));
-  }
+  if (other_strides) layout_.reset();
+  if (!layout_) BASCULE_TRY(plan_packing(layout));  // also if the last attempt failed
   RankMessage message(Kind::kWrite, writing_->number);
   message.step = step_;
   message.digest = digest;

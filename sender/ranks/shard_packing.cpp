@@ -78,7 +78,6 @@ absl::StatusOr<bool> HeldShards::refresh() {
   BASCULE_ASSIGN(tensors_, source_->tensors());
   if (tensors_.size() != registered_.size())
     return invalid_argument("the model has ", tensors_.size(), " tensors, registered were ", registered_.size());
-  bool changed = false;
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     ShardedTensor& known = registered_[t];
     const ShardedTensor& now = tensors_[t];
@@ -95,11 +94,11 @@ absl::StatusOr<bool> HeldShards::refresh() {
                                 " lies elsewhere in the tensor than when it was registered, or has another shape; make "
                                 "a new sender on all ranks for another sharding");
       BASCULE_TRY(check_shard(now.spec, now.shards[s]));
-      changed |= now.shards[s].strides != known.shards[s].strides;
+      other_strides_ |= now.shards[s].strides != known.shards[s].strides;
       known.shards[s].strides = now.shards[s].strides;
     }
   }
-  return changed;
+  return std::exchange(other_strides_, false);
 }
 
 // ---- how it is written ----

@@ -178,21 +178,25 @@ absl::Status ShardRank::make_region(RankMessage& message) {
   if (layout_ != message.layout) {
     slots_.clear();
     layout_ = std::move(message.layout);
-    BASCULE_TRY(plan_packing());
+    planned_ = false;
   }
+  BASCULE_TRY(plan_packing());
   slots_.insert_or_assign(message.number, std::move(slot));
   return absl::OkStatus();
 }
 
 absl::Status ShardRank::plan_packing() {
+  if (planned_) return absl::OkStatus();
   if (!layout_->division()) {
     BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
-    return absl::OkStatus();
+  } else {
+    if (!region_) {
+      BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
+    }
+    BASCULE_TRY(region_->plan(*layout_, options_.rank, *held_, owned_));
   }
-  if (!region_) {
-    BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
-  }
-  return region_->plan(*layout_, options_.rank, *held_, owned_);
+  planned_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
@@ -210,8 +214,9 @@ absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> des
   if (layout_ != message.layout) {
     slots_.clear();
     layout_ = std::move(message.layout);
-    BASCULE_TRY(plan_packing());
+    planned_ = false;
   }
+  BASCULE_TRY(plan_packing());
   packing_->mark(table);
   mapping.keep_from_children();
   slots_.insert_or_assign(message.number, Slot{.mapping = std::move(mapping),
@@ -236,7 +241,8 @@ absl::Status ShardRank::write(const RankMessage& message, std::vector<std::int64
   if (slot == slots_.end()) return invalid_argument("rank 0 names slot ", message.number, ", which it did not show");
   if (message.step != step_) return failed_precondition("it is at step ", step_, ", and rank 0 at step ", message.step);
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) BASCULE_TRY(plan_packing());
+  planned_ &= !other_strides;
+  BASCULE_TRY(plan_packing());
   if (!layout_->division()) {
     packing_->write(*held_, slot->second.writable(), *slot->second.table, message.digest, pool_);
     return absl::OkStatus();

@@ -61,7 +61,7 @@ class ShardRank {
   absl::Status take_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
   absl::Status map_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
   absl::Status make_region(RankMessage& message);
-  absl::Status plan_packing();
+  absl::Status plan_packing();  // does nothing if the plan is still right
   // `total`: this rank's part of the digest's, for a slot of several regions.
   absl::Status write(const RankMessage& message, std::vector<std::int64_t>& total);
   absl::Status write_part(RankMessage& message);
@@ -78,6 +78,7 @@ class ShardRank {
   std::optional<HeldShards> held_;
   std::vector<std::uint32_t> owned_;
   std::optional<Layout> layout_;
+  bool planned_ = false;  // for layout_ and the shards' present strides
   std::optional<ShardPacking> packing_;
   std::unique_ptr<SenderTransport> transport_;  // makes regions; destroyed after the slots
   std::unique_ptr<RegionPacking> region_;
