@@ -68,11 +68,13 @@ class Crew {
   // For bascule-status. Any thread.
   std::vector<RankStatus> status();
 
-  // Waits until all ranks have stated their shards, and proves that they fit together. INVALID_ARGUMENT names the
-  // tensor and the ranks; all ranks get the same text.
-  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  // Waits until all ranks have stated their shards, and proves that they fit together. Then calls `use`, which takes
+  // held() and division(). INVALID_ARGUMENT names the tensor and the ranks; all ranks get the same text, also of an
+  // error of `use`.
+  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                    const std::function<absl::Status()>& use);
   const HeldShards& held() const { return *held_; }
-  // After meet(): how slots are divided among the ranks; nullopt if all write the same memory.
+  // How slots are divided among the ranks; nullopt if all write the same memory.
   const std::optional<Division>& division() const { return division_; }
 
   // Waits until all ranks have begun the same call with the same step.
@@ -115,7 +117,8 @@ class Crew {
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
-  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                       const std::function<absl::Status()>& use);
   absl::Status plan_packing(const Layout& layout);
   absl::Status show(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);

@@ -50,6 +50,7 @@ absl::StatusOr<HeldShards> HeldShards::make(std::unique_ptr<ShardSource> source,
   BASCULE_ASSIGN(made.tensors_, made.source_->tensors());
   if (made.tensors_.empty()) return invalid_argument("register_shards: the model has no tensors");
   for (const ShardedTensor& tensor : made.tensors_) {
+    BASCULE_TRY(check_tensor_name(tensor.spec.name));
     BASCULE_TRY(checked_byte_count(tensor.spec.name, tensor.spec.dtype, tensor.spec.shape).status());
     for (const Shard& shard : tensor.shards) BASCULE_TRY(check_shard(tensor.spec, shard));
   }

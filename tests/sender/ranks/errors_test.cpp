@@ -6,6 +6,7 @@ namespace {
 
 using absl::StatusCode;
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 
 // Tensors that the test changes between sends.
@@ -45,6 +46,15 @@ class RankErrors : public RanksFixture, public testing::WithParamInterface<const
 };
 
 INSTANTIATE_TEST_SUITE_P(Over, RankErrors, testing::Values("shm", "memmap", "regions"));
+
+TEST_P(RankErrors, TensorsThatNoVersionCanHaveAreRefusedOnAllRanks) {
+  for (const auto& [name, text] :
+       {std::pair("w", "w stands twice"), std::pair("", "name"), std::pair("\xff", "UTF-8")}) {
+    for (HeldBoxes& held : boxes_) held.tensors[1].spec.name = name;
+    EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument, HasSubstr(text))));
+    for (const auto& report : send(1)) EXPECT_FALSE(report.ok());
+  }
+}
 
 TEST_P(RankErrors, StridesThatChangedBesideAnErrorAreNotForgotten) {
   start_changed();
