@@ -257,6 +257,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       for (std::size_t rank = 1; rank < waited.size(); ++rank) {
         if (waited[rank] == nullptr) continue;
         absl::StrAppend(&missing, missing.empty() ? "" : ", ", name_of_rank(rank));
+        if (kind == Kind::kReady) members_[rank].missed.push_back(step_);
         last = rank;
       }
       const absl::Status why(ready.status().code(), cat(missing, " has not ", what, ": ", message_of(ready.status())));
@@ -268,6 +269,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
       if (!message.ok()) return lose(rank, message.status());
       if (trace_) trace_(cat("from rank ", rank, ": ", name_of(*message)));
+      if (message->kind == Kind::kReady && has_missed(members_[rank], message->step)) continue;
       // A rank whose call has ended without it, because it came late, may have begun another one.
       if (message->kind == Kind::kReady) members_[rank].call = message->number;
       if (message->kind != kind) {
@@ -285,9 +287,16 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
 
 // ---- a send ----
 
+bool Crew::has_missed(Member& member, std::uint64_t step) {
+  const auto missed = std::ranges::find(member.missed, step);
+  const bool found = missed != member.missed.end();
+  member.missed.erase(member.missed.begin(), found ? missed + 1 : missed);
+  return found;
+}
+
 absl::Status Crew::gather(const std::string& call, std::uint64_t step) {
   step_ = step;
-  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call), Late::kReported));
+  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call, " for step ", step), Late::kReported));
   std::string different;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     const RankMessage& came = *members_[rank].came;
@@ -423,9 +432,12 @@ absl::StatusOr<std::optional<Digest>> Crew::digest_of_regions(Deadline deadline)
 void Crew::report(const absl::StatusOr<SendReport>& report) {
   RankMessage message(Kind::kReport);
   message.report = sent(report);
+  message.step = step_;
   std::string bytes;  // the ranks' calls usually have the same number
   for (std::size_t rank = 1; rank < members_.size() && lost_.ok(); ++rank) {
-    const std::uint64_t call = std::exchange(members_[rank].call, 0);
+    Member& member = members_[rank];
+    std::uint64_t call = std::exchange(member.call, 0);
+    if (call == 0 && !member.missed.empty() && member.missed.back() == step_) call = kCallForStep;
     if (call == 0) continue;
     if (bytes.empty() || message.number != call) {
       message.number = call;

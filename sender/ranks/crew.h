@@ -100,6 +100,7 @@ class Crew {
     std::optional<RankMessage> came;    // the message that is awaited
     std::vector<UniqueFd> descriptors;  // that came with it
     std::uint64_t call = 0;             // the number of its call that waits for a report; 0: none
+    std::vector<std::uint64_t> missed;  // the steps to which it did not come in time; it may still begin them
   };
   struct Shown {
     std::uint64_t number = 0;
@@ -114,6 +115,8 @@ class Crew {
   // not done so in time is lost: it may still write into a slot that is given to another version.
   enum class Late { kLost, kReported };
   absl::Status hear_all(RankMessage::Kind kind, Deadline deadline, std::string_view what, Late late);
+  // Whether a rank that has said `ready` begins a call whose report it has got already, because it is late.
+  static bool has_missed(Member& member, std::uint64_t step);
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);

@@ -56,6 +56,9 @@ absl::StatusOr<SendReport> received(SentReport report);
 // keep it busy beyond any deadline.
 inline constexpr std::size_t kMostUnawaitedMessages = 1000;
 
+// Instead of the number of a call that a late rank has not begun.
+inline constexpr std::uint64_t kCallForStep = ~std::uint64_t{0};
+
 struct RankMessage {
   enum class Kind {
     kShards,  // `specs`, `description` and `numbers`: this rank's boxes, each as its tensor's index, offset and shape.
@@ -72,7 +75,8 @@ struct RankMessage {
     kForget,  // slot `number` is no longer used
     kWrite,   // write this rank's part into slot `number`; with totals, if `digest`
     kDigest,  // all ranks have written
-    kReport   // the outcome of call `number`; 0: of this and all later calls
+    kReport   // the outcome of call `number`; 0: of this and all later calls; kCallForStep: of the call for `step`, if
+              // this rank still makes it
   };
   explicit RankMessage(Kind of_kind = Kind::kReady, std::uint64_t with_number = 0)
       : kind(of_kind), number(with_number) {}

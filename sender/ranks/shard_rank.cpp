@@ -141,7 +141,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
       case Kind::kReport:
         if (message->number == 0 && message->report)  // for all calls
           return lose(received(message->report->error));
-        if (message->number == call_) return message;
+        if (message->number == call_ || (message->number == kCallForStep && message->step == step_)) return message;
         break;
       default: break;
     }

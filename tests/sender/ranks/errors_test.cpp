@@ -108,5 +108,26 @@ TEST_P(OddStrides, AreRefusedUntilTheyAreGone) {
   }
 }
 
+TEST_P(RankErrors, ALateCallEndsAtOnceAndTheNextStepIsSent) {
+  start_well(cat("?timeout=", 2 * kSlowdown, "s"));
+  const auto is_late = [](int step) {
+    return StatusIs(StatusCode::kDeadlineExceeded,
+                    AllOf(HasSubstr("rank 1 (pid "), HasSubstr(cat("has not called send() for step ", step))));
+  };
+  for (const int step : {1, 2})
+    EXPECT_THAT(senders_[0]->send({.step = static_cast<std::uint64_t>(step)}), is_late(step));
+  for (const int step : {1, 2})
+    EXPECT_THAT(senders_[1]->send({.step = static_cast<std::uint64_t>(step)}), is_late(step));
+  for (const auto& report : send(3)) EXPECT_THAT(report, IsOk());
+  // A rank that leaves a step out.
+  EXPECT_THAT(senders_[0]->send({.step = 4}), is_late(4));
+  for (const auto& report : send(5)) EXPECT_THAT(report, IsOk());
+  // The same step again.
+  EXPECT_THAT(senders_[0]->send({.step = 6}), is_late(6));
+  EXPECT_THAT(senders_[1]->send_async({.step = 6}), is_late(6));
+  for (const auto& report : send(6)) EXPECT_THAT(report, IsOk());
+  EXPECT_TRUE(serves(1));
+}
+
 }  // namespace
 }  // namespace bascule::test
