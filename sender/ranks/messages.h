@@ -35,6 +35,13 @@ struct SentWorker {
   std::optional<BytesRead> bytes{};
 };
 
+struct SentUpdate {
+  Version version = 0;
+  SentStatus status{};
+  std::vector<SentWorker> workers{};
+  std::vector<std::string> warnings{};
+};
+
 // A SendReport on the wire, or the error of a send.
 struct SentReport {
   SentStatus error{};
@@ -47,6 +54,7 @@ struct SentReport {
   std::uint32_t expected = 0;
   std::string memory{};
   SentStatus persisted{};
+  std::vector<SentUpdate> updates{};
   std::vector<std::string> warnings{};
 };
 SentReport sent(const absl::StatusOr<SendReport>& report);

@@ -1,4 +1,7 @@
 // What fails on one rank: all ranks are told, and the next send is right.
+#include <atomic>
+
+#include "absl/time/clock.h"
 #include "sender/ranks/ranks_fixture.h"
 
 namespace bascule::test {
@@ -127,6 +130,55 @@ TEST_P(RankErrors, ALateCallEndsAtOnceAndTheNextStepIsSent) {
   EXPECT_THAT(senders_[1]->send_async({.step = 6}), is_late(6));
   for (const auto& report : send(6)) EXPECT_THAT(report, IsOk());
   EXPECT_TRUE(serves(1));
+}
+
+TEST_P(RankErrors, ASendThatIsInterruptedEndsOnAllRanksAndTheNextReportHasItsOutcome) {
+  const auto interrupted = std::make_shared<std::atomic<bool>>(false);
+  const std::string options = cat("?load_timeout=1s&timeout=", 5 * kSlowdown, "s&flip_timeout=", 5 * kSlowdown, "s");
+  senders_.resize(2);
+  on_all_ranks([&](std::size_t rank) {
+    absl::StatusOr<Sender> sender =
+        Sender::listen({.endpoint = endpoint(options),
+                        .threads = 1,
+                        .interrupted = [interrupted, rank] { return rank == 0 && *interrupted; },
+                        .rank = static_cast<std::uint32_t>(rank),
+                        .ranks = 2,
+                        .scheme = scheme_given_});
+    EXPECT_THAT(sender, IsOk());
+    senders_[rank].emplace(*std::move(sender));
+    EXPECT_THAT(senders_[rank]->register_shards(source(boxes_[rank]), "", patience()), IsOk());
+    return 0;
+  });
+  absl::StatusOr<Receiver> engine =
+      Receiver::connect({.endpoint = endpoint(), .worker = "engine", .scheme = scheme_given_});
+  ASSERT_THAT(engine, IsOk());
+  engine->join();
+  ASSERT_THAT(senders_[0]->wait_for_workers(1, patience()), IsOk());
+  std::thread stopper([&] {
+    EXPECT_THAT(engine->wait_ready(patience()), IsOk());  // and does not flip
+    *interrupted = true;
+  });
+  for (const auto& report : send(1)) EXPECT_THAT(report, StatusIs(StatusCode::kCancelled, HasSubstr("interrupted")));
+  stopper.join();
+  *interrupted = false;
+  std::atomic<bool> over = false;
+  std::thread flips([&] {
+    while (!over) {
+      engine->commit();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  });
+  const auto reports = send(2);
+  over = true;
+  flips.join();
+  for (const auto& report : reports) {
+    ASSERT_THAT(report, IsOk());
+    ASSERT_EQ(report->updates.size(), 1U);
+    EXPECT_EQ(report->updates[0].version, 1U);
+    EXPECT_THAT(report->updates[0].status, IsOk());
+    ASSERT_EQ(report->updates[0].workers.size(), 1U);
+    EXPECT_EQ(report->updates[0].workers[0].worker, "engine");
+  }
 }
 
 }  // namespace
