@@ -3,6 +3,7 @@
 // inside the public calls, and each wait has a deadline.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -87,7 +88,7 @@ class ShardRank {
   std::uint64_t step_ = 0;
   bool pending_ = false;
   std::optional<RankMessage> report_;  // that came early
-  Version version_ = 0;
+  std::atomic<Version> version_ = 0;   // any thread reads it
 };
 
 }  // namespace bascule::inline v0
