@@ -298,11 +298,14 @@ absl::StatusOr<SendReport> Publisher::settled() {
   absl::StatusOr<SendReport> report = settled(settles_by());
   if (pending_ == Pending::kNothing) return report;
   pending_ = Pending::kUpdate;
-  if (absl::IsCancelled(report.status())) return report;
-  return deadline_exceeded(
-      "the send did not settle before its deadlines passed: this process stood still, or its scheme has not answered. "
-      "The ",
-      "next call waits for it, and its report has the outcome");
+  if (!absl::IsCancelled(report.status()))
+    report = deadline_exceeded(
+        "the send did not settle before its deadlines passed: this process stood still, or its scheme has not "
+        "answered. "
+        "The ",
+        "next call waits for it, and its report has the outcome");
+  if (crew_) crew_->report(report);
+  return report;
 }
 
 }  // namespace bascule::inline v0

@@ -173,14 +173,16 @@ absl::Status Crew::wait_joined(Deadline deadline) {
 }
 
 // It is called once: after an error, no rank can send.
-absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                        const std::function<absl::Status()>& use) {
   if (held_ || !lost_.ok())
     return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
-  absl::Status fit = all_fit(std::move(source), description, deadline);
+  absl::Status fit = all_fit(std::move(source), description, deadline, use);
   return fit.ok() || !lost_.ok() ? fit : end(std::move(fit));
 }
 
-absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                           const std::function<absl::Status()>& use) {
   absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source), scheme_);
   if (!held.ok()) return annotate(held.status(), "rank 0");
   held_.emplace(*std::move(held));
@@ -206,6 +208,7 @@ absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::strin
     for (std::size_t rank = 0; rank < boxes.size(); ++rank) boxes[rank] = std::move(stated[rank].boxes);
     absl::StatusOr<ShardPlan> fits = plan_shards(specs, boxes);
     if (fits.ok() && scheme_.region_granule > 0) division_ = divide(specs, boxes, *fits, scheme_.region_granule);
+    if (fits.ok()) BASCULE_TRY(use());
     return fits;
   }();
   if (plan.ok()) owned_ = plan->ranks.front().boxes;
@@ -271,6 +274,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       for (std::size_t rank = 1; rank < waited.size(); ++rank) {
         if (waited[rank] == nullptr) continue;
         absl::StrAppend(&missing, missing.empty() ? "" : ", ", name_of_rank(rank));
+        if (kind == Kind::kReady) members_[rank].missed.push_back(step_);
         last = rank;
       }
       const absl::Status why(ready.status().code(), cat(missing, " has not ", what, ": ", message_of(ready.status())));
@@ -282,6 +286,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
       if (!message.ok()) return lose(rank, message.status());
       if (trace_) trace_(cat("from rank ", rank, ": ", name_of(*message)));
+      if (message->kind == Kind::kReady && has_missed(members_[rank], message->step)) continue;
       // A rank whose call has ended without it, because it came late, may have begun another one.
       if (message->kind == Kind::kReady) members_[rank].call = message->number;
       if (message->kind != kind) {
@@ -299,9 +304,16 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
 
 // ---- a send ----
 
+bool Crew::has_missed(Member& member, std::uint64_t step) {
+  const auto missed = std::ranges::find(member.missed, step);
+  const bool found = missed != member.missed.end();
+  member.missed.erase(member.missed.begin(), found ? missed + 1 : missed);
+  return found;
+}
+
 absl::Status Crew::gather(const std::string& call, std::uint64_t step) {
   step_ = step;
-  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call), Late::kReported));
+  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call, " for step ", step), Late::kReported));
   std::string different;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     const RankMessage& came = *members_[rank].came;
@@ -398,10 +410,8 @@ absl::Status Crew::write(const Layout& layout, SlotMemory& memory, bool digest, 
   slot_ = &memory;
   digest_ = digest;
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) {
-    layout_.reset();
-    BASCULE_TRY(plan_packing(layout));
-  }
+  if (other_strides) layout_.reset();
+  if (!layout_) BASCULE_TRY(plan_packing(layout));  // also if the last attempt failed
   RankMessage message(Kind::kWrite, writing_->number);
   message.step = step_;
   message.digest = digest;
@@ -434,9 +444,12 @@ absl::Status Crew::digest_shared_tiles(Deadline deadline, kernels::ThreadPool& p
 void Crew::report(const absl::StatusOr<SendReport>& report) {
   RankMessage message(Kind::kReport);
   message.report = sent(report);
+  message.step = step_;
   std::string bytes;  // the ranks' calls usually have the same number
   for (std::size_t rank = 1; rank < members_.size() && lost_.ok(); ++rank) {
-    const std::uint64_t call = std::exchange(members_[rank].call, 0);
+    Member& member = members_[rank];
+    std::uint64_t call = std::exchange(member.call, 0);
+    if (call == 0 && !member.missed.empty() && member.missed.back() == step_) call = kCallForStep;
     if (call == 0) continue;
     if (bytes.empty() || message.number != call) {
       message.number = call;

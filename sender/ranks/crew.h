@@ -68,11 +68,13 @@ class Crew {
   // For bascule-status. Any thread.
   std::vector<RankStatus> status();
 
-  // Waits until all ranks have stated their shards, and proves that they fit together. INVALID_ARGUMENT names the
-  // tensor and the ranks; all ranks get the same text.
-  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  // Waits until all ranks have stated their shards, and proves that they fit together. Then calls `use`, which takes
+  // held() and division(). INVALID_ARGUMENT names the tensor and the ranks; all ranks get the same text, also of an
+  // error of `use`.
+  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                    const std::function<absl::Status()>& use);
   const HeldShards& held() const { return *held_; }
-  // After meet(): how slots are divided among the ranks; nullopt if all write the same memory.
+  // How slots are divided among the ranks; nullopt if all write the same memory.
   const std::optional<Division>& division() const { return division_; }
 
   // Waits until all ranks have begun the same call with the same step.
@@ -98,6 +100,7 @@ class Crew {
     std::optional<RankMessage> came;    // the message that is awaited
     std::vector<UniqueFd> descriptors;  // that came with it
     std::uint64_t call = 0;             // the number of its call that waits for a report; 0: none
+    std::vector<std::uint64_t> missed;  // the steps to which it did not come in time; it may still begin them
   };
   struct Shown {
     std::uint64_t number = 0;
@@ -113,10 +116,13 @@ class Crew {
   // not done so in time is lost: it may still write into a slot that is given to another version.
   enum class Late { kLost, kReported };
   absl::Status hear_all(RankMessage::Kind kind, Deadline deadline, std::string_view what, Late late);
+  // Whether a rank that has said `ready` begins a call whose report it has got already, because it is late.
+  static bool has_missed(Member& member, std::uint64_t step);
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
-  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                       const std::function<absl::Status()>& use);
   absl::Status plan_packing(const Layout& layout);
   absl::Status show(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);

@@ -35,6 +35,13 @@ struct SentWorker {
   std::optional<BytesRead> bytes{};
 };
 
+struct SentUpdate {
+  Version version = 0;
+  SentStatus status{};
+  std::vector<SentWorker> workers{};
+  std::vector<std::string> warnings{};
+};
+
 // A SendReport on the wire, or the error of a send.
 struct SentReport {
   SentStatus error{};
@@ -47,6 +54,7 @@ struct SentReport {
   std::uint32_t expected = 0;
   std::string memory{};
   SentStatus persisted{};
+  std::vector<SentUpdate> updates{};
   std::vector<std::string> warnings{};
 };
 SentReport sent(const absl::StatusOr<SendReport>& report);
@@ -55,6 +63,9 @@ absl::StatusOr<SendReport> received(SentReport report);
 // Late answers that a process ignores while it waits. A peer that sends more breaks the protocol, and would otherwise
 // keep it busy beyond any deadline.
 inline constexpr std::size_t kMostUnawaitedMessages = 1000;
+
+// Instead of the number of a call that a late rank has not begun.
+inline constexpr std::uint64_t kCallForStep = ~std::uint64_t{0};
 
 struct RankMessage {
   enum class Kind {
@@ -71,7 +82,8 @@ struct RankMessage {
     kForget,  // slot `number` is no longer used
     kWrite,   // write this rank's part into slot `number`; with totals, if `digest`
     kDigest,  // all ranks have written
-    kReport   // the outcome of call `number`; 0: of this and all later calls
+    kReport   // the outcome of call `number`; 0: of this and all later calls; kCallForStep: of the call for `step`, if
+              // this rank still makes it
   };
   explicit RankMessage(Kind of_kind = Kind::kReady, std::uint64_t with_number = 0)
       : kind(of_kind), number(with_number) {}

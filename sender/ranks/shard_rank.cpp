@@ -141,7 +141,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
       case Kind::kReport:
         if (message->number == 0 && message->report)  // for all calls
           return lose(received(message->report->error));
-        if (message->number == call_) return message;
+        if (message->number == call_ || (message->number == kCallForStep && message->step == step_)) return message;
         break;
       default: break;
     }
@@ -180,22 +180,26 @@ absl::Status ShardRank::make_region(RankMessage& message, std::span<const Unique
   if (layout_ != message.layout) {
     slots_.clear();
     layout_ = std::move(message.layout);
-    BASCULE_TRY(plan_packing());
+    planned_ = false;
   }
+  BASCULE_TRY(plan_packing());
   BASCULE_ASSIGN(slot.on_device, region_->reach(*slot.table));
   slots_.insert_or_assign(message.number, std::move(slot));
   return absl::OkStatus();
 }
 
 absl::Status ShardRank::plan_packing() {
+  if (planned_) return absl::OkStatus();
   if (!layout_->division()) {
     BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
-    return absl::OkStatus();
+  } else {
+    if (!region_) {
+      BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
+    }
+    BASCULE_TRY(region_->plan(*layout_, options_.rank, *held_, owned_));
   }
-  if (!region_) {
-    BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
-  }
-  return region_->plan(*layout_, options_.rank, *held_, owned_);
+  planned_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
@@ -213,8 +217,9 @@ absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> des
   if (layout_ != message.layout) {
     slots_.clear();
     layout_ = std::move(message.layout);
-    BASCULE_TRY(plan_packing());
+    planned_ = false;
   }
+  BASCULE_TRY(plan_packing());
   packing_->mark(table);
   mapping.keep_from_children();
   slots_.insert_or_assign(message.number, Slot{.mapping = std::move(mapping),
@@ -239,7 +244,8 @@ absl::Status ShardRank::write(const RankMessage& message) {
   if (slot == slots_.end()) return invalid_argument("rank 0 names slot ", message.number, ", which it did not show");
   if (message.step != step_) return failed_precondition("it is at step ", step_, ", and rank 0 at step ", message.step);
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) BASCULE_TRY(plan_packing());
+  planned_ &= !other_strides;
+  BASCULE_TRY(plan_packing());
   if (!layout_->division()) {
     packing_->write(*held_, slot->second.writable(), *slot->second.table, message.digest, pool_);
     return absl::OkStatus();

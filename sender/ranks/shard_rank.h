@@ -3,6 +3,7 @@
 // inside the public calls, and each wait has a deadline.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -62,7 +63,7 @@ class ShardRank {
   absl::Status take_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
   absl::Status map_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
   absl::Status make_region(RankMessage& message, std::span<const UniqueFd> descriptors);
-  absl::Status plan_packing();
+  absl::Status plan_packing();  // does nothing if the plan is still right
   absl::Status write(const RankMessage& message);
   absl::Status write_part(RankMessage& message);
   absl::Status lose(const absl::Status& why);
@@ -78,6 +79,7 @@ class ShardRank {
   std::optional<HeldShards> held_;
   std::vector<std::uint32_t> owned_;
   std::optional<Layout> layout_;
+  bool planned_ = false;  // for layout_ and the shards' present strides
   std::optional<ShardPacking> packing_;
   std::unique_ptr<SenderTransport> transport_;  // makes regions; destroyed after the slots
   std::map<std::uint64_t, Slot> slots_;         // by rank 0's number
@@ -86,7 +88,7 @@ class ShardRank {
   std::uint64_t step_ = 0;
   bool pending_ = false;
   std::optional<RankMessage> report_;  // that came early
-  Version version_ = 0;
+  std::atomic<Version> version_ = 0;   // any thread reads it
 };
 
 }  // namespace bascule::inline v0
