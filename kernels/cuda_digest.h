@@ -40,12 +40,27 @@ struct DigestTotals {
   unsigned long long words[4];
 };
 
+// Where kernels store the totals of single tiles; passed to them by value. The twin of digest_table.h's outputs.
+struct TileOutput {
+  TileTotal* totals = nullptr;           // host memory that the device writes, one per tile; null: none is wanted
+  const std::uint8_t* wanted = nullptr;  // on the device: not 0 for each wanted tile; null: all are
+};
+
 // Tells kernels where to store a digest; passed to them by value.
 struct DigestOutput {
   DigestTotals* totals = nullptr;  // null: no digest is requested; holds zeros between two digests
   DigestTotals* sums = nullptr;    // pinned
   std::uint64_t tiles = 0, bytes = 0;
   std::uint64_t first_page = 0;  // the number of the first page in its version
+  TileOutput of_tiles{};
+
+#ifdef __CUDACC__
+  // Whether a kernel has to hash that tile.
+  __device__ bool wants(std::uint64_t tile) const {
+    return totals != nullptr ||
+           (of_tiles.totals != nullptr && (of_tiles.wanted == nullptr || of_tiles.wanted[tile] != 0));
+  }
+#endif
 };
 
 inline std::uint64_t tiles_of(std::uint64_t bytes) { return (bytes + kTileBytes - 1) / kTileBytes; }
@@ -59,7 +74,8 @@ class DigestCell {
   // receives where they store it. If the last target's tiles were not all launched, clears the totals first, on
   // `stream`. Returns cudaErrorInvalidValue if there are more than kMostTiles tiles. If the slot is a region of a
   // version, `first_page` is the number of its first page, and total() is the region's part of the version's total.
-  CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target, std::uint64_t first_page = 0);
+  CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target, std::uint64_t first_page = 0,
+                    const TileOutput& of_tiles = {});
   // Reports that `tiles` tiles of the target were given to kernels.
   void launched(std::uint64_t tiles) { missing_tiles_ -= tiles; }
   // Call it if the enqueued work may never run: the next target() then clears the totals.
@@ -84,6 +100,10 @@ CudaResult digest_piece(const void* slot, std::uint64_t first, std::uint64_t las
 
 // Enqueues, in one launch, the digest of `bytes` bytes at `slot`, which the device can read and which is aligned to 16
 // bytes.
-CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream);
+CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream,
+                  const TileOutput& of_tiles = {});
+
+// Enqueues, in one launch, the totals of the tiles that `of_tiles` wants, and reads only these.
+CudaResult total_tiles(const void* slot, std::uint64_t bytes, const TileOutput& of_tiles, Stream stream);
 
 }  // namespace bascule::inline v0::kernels::cuda

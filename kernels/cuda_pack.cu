@@ -15,18 +15,22 @@ CudaResult PackPlan::make(std::span<const Segment> segments, std::size_t tensors
   return {};
 }
 
-CudaResult PackPlan::pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) {
-  BASCULE_CUDA_PASS(begin(tensors, slot, want_digest, stream));
+CudaResult PackPlan::pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream,
+                          const TileOutput& of_tiles) {
+  BASCULE_CUDA_PASS(begin(tensors, slot, want_digest, stream, of_tiles));
   return advance(slot_bytes_, stream);
 }
 
-CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) {
+CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream,
+                           const TileOutput& of_tiles) {
   if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_CODE(cudaErrorMisalignedAddress);
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
   BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
   target_ = {};
-  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target_, first_page_));
+  if (want_digest)
+    BASCULE_CUDA_PASS(
+        cell_.target(slot_bytes_, stream, &target_, first_page_, makes_totals() ? of_tiles : TileOutput{}));
   slot_ = static_cast<std::byte*>(slot);
   tiles_done_ = 0;
   return {};

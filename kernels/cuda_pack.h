@@ -24,12 +24,17 @@ class PackPlan final : public TilePlan {
                          PackPlan* made, std::span<const Arithmetic> arithmetic = {}, std::uint64_t first_page = 0);
 
   // Enqueues the pack of the whole slot: calls begin(), then advance() to the slot's end.
-  CudaResult pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);
+  CudaResult pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream,
+                  const TileOutput& of_tiles = {});
 
   // Like pack(), but in steps, one launch each, so that packed bytes can be copied meanwhile. `tensors[i]` is the
   // address of tensor i in memory that the device can read, of any alignment (16 bytes are fast); `slot` is aligned to
-  // 16 bytes (else cudaErrorMisalignedAddress). begin() may follow a pack that was not finished.
-  CudaResult begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);
+  // 16 bytes (else cudaErrorMisalignedAddress). begin() may follow a pack that was not finished. With `want_digest`,
+  // `of_tiles` receives the totals of all tiles, if makes_totals().
+  CudaResult begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream,
+                   const TileOutput& of_tiles = {});
+  // False for plans with arithmetic, whose blocks do not take single tiles.
+  bool makes_totals() const { return !table_.computes(); }
   // Packs up to byte `end` of the slot: a multiple of kTileBytes, or slot_bytes().
   CudaResult advance(std::uint64_t end, Stream stream);
 

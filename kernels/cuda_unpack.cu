@@ -54,7 +54,7 @@ struct UnpackRuns {
         sums.add(words[u]);
       }
     }
-    if (target.totals != nullptr) sums.finish(tile, target);
+    if (target.wants(tile)) sums.finish(tile, target);
   }
 };
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Runs runs(tile, table.addresses);
     return by_path(tile.path, runs.alignment(), UnpackRuns{runs, slot, number, block_keys, target});
   }
-  if (target.totals != nullptr) LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
+  if (target.wants(number)) LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
     unpack_piece(table.pieces[tile.first_piece + i], table, slot);  // from the caches
 }
@@ -113,13 +113,14 @@ CudaResult UnpackPlan::make(std::span<const Segment> segments, std::size_t tenso
   return {};
 }
 
-CudaResult UnpackPlan::unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream) {
+CudaResult UnpackPlan::unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream,
+                              const TileOutput& of_tiles) {
   if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_CODE(cudaErrorMisalignedAddress);
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
   BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
-  DigestOutput target;
-  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target));
+  DigestOutput target{.bytes = slot_bytes_, .of_tiles = of_tiles};
+  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target, 0, of_tiles));
   if (table_.tiles() == 0) return {};
   const TileOrder order{
       .tiles = table_.tiles(), .of_part = (table_.tiles() + regions_ - 1) / regions_, .parts = regions_};

@@ -19,8 +19,10 @@ class UnpackPlan final : public TilePlan {
                          UnpackPlan* made, std::uint32_t regions = 1);
 
   // Enqueues the unpack of the whole slot, which the device can read and which is aligned to 16 bytes. With
-  // `want_digest`, all of the slot is digested, even parts that no segment reads.
-  CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
+  // `want_digest`, all of the slot is digested, even parts that no segment reads. Without it, only tiles that
+  // `of_tiles` wants are hashed.
+  CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream,
+                    const TileOutput& of_tiles = {});
 
  private:
   std::uint32_t regions_ = 1;

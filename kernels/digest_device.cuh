@@ -47,10 +47,11 @@ __device__ inline const std::uint64_t* make_block_keys() {
   return keys;
 }
 
-// Adds up the page hashes of `tiles` tiles, which are in the warps' first lanes, and adds the sum to the cell. All
-// threads call it. The thread that is last to add to a word gets that word's final sum from the addition; it stores the
-// sum for the host, and resets the word.
-__device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tiles, const DigestOutput& target) {
+// Adds up the page hashes of `tiles` tiles from `tile` on, which are in the warps' first lanes. Stores the sum as the
+// tile's total, if that is wanted, and adds it to the cell. All threads call it. The thread that is last to add to a
+// word gets that word's final sum from the addition; it stores the sum for the host, and resets the word.
+__device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tile, std::uint64_t tiles,
+                                   const DigestOutput& target) {
   __shared__ std::uint64_t low[kTilePages], high[kTilePages];
   if (threadIdx.x % 32 == 0) {
     low[threadIdx.x / 32] = of_warp.low;
@@ -63,6 +64,9 @@ __device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tiles, c
     hash.low += low[page];
     hash.high += high[page];
   }
+  if (target.of_tiles.totals != nullptr)
+    *reinterpret_cast<ulonglong2*>(target.of_tiles.totals + tile) = {hash.low, hash.high};
+  if (target.totals == nullptr) return;
   const unsigned long long parts_of_hash[] = {
       DigestTotals::lower(hash.low, tiles), DigestTotals::upper(hash.low, tiles), DigestTotals::lower(hash.high, tiles),
       DigestTotals::upper(hash.high, tiles)};
@@ -101,9 +105,9 @@ class ThreadSums {
     if (threadIdx.x % 32 != 0 || page * kPageBytes >= target.bytes) return {};
     return mix128(sums_[0], sums_[1], target.first_page + page);
   }
-  // Adds the page's hash to the cell. All threads of the block call it.
+  // Gives the page's hash. All threads of the block call it.
   __device__ void finish(std::uint64_t tile, const DigestOutput& target) {
-    give_hashes(page_hash(tile, target), 1, target);
+    give_hashes(page_hash(tile, target), tile, 1, target);
   }
 
  private:

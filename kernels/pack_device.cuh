@@ -63,7 +63,7 @@ struct PackRuns {
         }
       }
     }
-    if (target.totals != nullptr) sums.finish(tile, target);
+    if (target.wants(tile)) sums.finish(tile, target);
   }
 };
 
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, kComputes ? 1 : 2)
   }
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
     pack_piece<kComputes>(table.pieces[tile.first_piece + i], table, slot);
-  if (target.totals == nullptr) return;
+  if (!target.wants(number)) return;
   __syncthreads();  // the tile is read again from the slot, which is in the caches now
   LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
 }

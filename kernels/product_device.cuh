@@ -104,7 +104,7 @@ class PackProduct {
     Digest hashes;
     if (thread() == 0)
       for (const Digest& hash : group_.hashes) hashes.low += hash.low, hashes.high += hash.high;
-    give_hashes(hashes, 1, target);
+    give_hashes(hashes, 0, 1, target);  // of no single tile: PackPlan::begin() asks for no totals
   }
 
  private:

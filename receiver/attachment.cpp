@@ -123,9 +123,10 @@ absl::Status Attachment::find_again(const Publication& publication) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<DigestTable>> Attachment::digest_table(const Publication& publication) const {
+absl::StatusOr<std::optional<DigestTable>> Attachment::digest_table(const Publication& publication,
+                                                                    DigestTable memory) const {
   if (!control_page_ || !publication.digest) return std::nullopt;
-  std::optional<DigestTable> table = control_page_->table(publication.slot.index);
+  std::optional<DigestTable> table = control_page_->table(publication.slot.index, std::move(memory));
   if (!table) return std::nullopt;
   BASCULE_ASSIGN(const Regions regions, Regions::make({&publication.bytes, 1}));
   BASCULE_TRY(annotate(regions.check({&*table, 1}, *publication.digest),
@@ -139,14 +140,18 @@ std::optional<BytesRead> Attachment::copied_bytes() const {
   return BytesRead{.read = read_plan_.tiles_read->whole.bytes.read};
 }
 
-absl::StatusOr<std::shared_ptr<const PartCheck>> Attachment::part_check(const Publication& publication,
-                                                                        bool touched) const {
+absl::StatusOr<std::shared_ptr<const PartCheck>> Attachment::part_check(const Publication& publication, bool touched) {
   const std::shared_ptr<const PlanTiles>& tiles = read_plan_.tiles_read;
   if (!tiles) return nullptr;
-  BASCULE_ASSIGN(std::optional<DigestTable> table, digest_table(publication));
+  const auto unused = [](const std::shared_ptr<PartCheck>& check) { return check.use_count() == 1; };
+  const auto free = std::ranges::find_if(checks_, unused);
+  std::shared_ptr<PartCheck> check =
+      free != checks_.end() ? *free : checks_.emplace_back(std::make_shared<PartCheck>());
+  BASCULE_ASSIGN(std::optional<DigestTable> table, digest_table(publication, std::move(check->table)));
   if (!table) return nullptr;
-  std::shared_ptr<const CheckedTiles> checked(tiles, touched ? &tiles->touched : &tiles->whole);
-  return std::make_shared<const PartCheck>(PartCheck{.tiles = std::move(checked), .table = *std::move(table)});
+  check->tiles = {tiles, touched ? &tiles->touched : &tiles->whole};
+  check->table = *std::move(table);
+  return check;
 }
 
 absl::Status Attachment::accept(ReceivedOffer offer) {

@@ -100,14 +100,15 @@ class Attachment {
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
   // What a pass of copies reads, if no tile is checked. nullopt: unknown.
   std::optional<BytesRead> copied_bytes() const;
-  bool copies_parts() const { return read_plan_.tiles_read != nullptr; }  // an engine in host memory
-  // Returns the version's digest table, or nullopt if the sender made no digest or no table. DATA_LOSS: the table is
-  // not the version's.
-  absl::StatusOr<std::optional<DigestTable>> digest_table(const Publication& publication) const;
+  bool copies_parts() const { return read_plan_.tiles_read != nullptr; }
+  // Returns the version's digest table, in `memory`, or nullopt if the sender made no digest or no table. DATA_LOSS:
+  // the table is not the version's.
+  absl::StatusOr<std::optional<DigestTable>> digest_table(const Publication& publication,
+                                                          DigestTable memory = {}) const;
   // Returns what an engine that copies only parts of the version compares: the tiles that it copies whole or, if
   // `touched`, all that it copies from. Null if it copies everything, or there is no table. Returns the errors of
   // digest_table().
-  absl::StatusOr<std::shared_ptr<const PartCheck>> part_check(const Publication& publication, bool touched) const;
+  absl::StatusOr<std::shared_ptr<const PartCheck>> part_check(const Publication& publication, bool touched);
   // Reads a sender's slot on the control page. Returns nullopt without such a page, as over TCP.
   std::optional<SlotRecord> record(SlotId slot) const {
     return control_page_ ? std::optional(control_page_->read(slot.index)) : std::nullopt;
@@ -134,6 +135,7 @@ class Attachment {
   std::unique_ptr<DeviceQueue> queue_;  // the slots' device's queue, if tensors are fused there
   std::unique_ptr<DevicePlan> fuses_;
   std::map<SlotId, Tensors> tensors_;
+  std::vector<std::shared_ptr<PartCheck>> checks_;  // those that nobody holds are used again
 };
 
 }  // namespace bascule::inline v0

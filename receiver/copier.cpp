@@ -118,9 +118,14 @@ absl::Status Copier::copy(const Plan& plan, const Layout& layout, const Publicat
     const std::lock_guard lock(device_mutex_);
     BASCULE_TRY(plan_on_device(plan, publication));
     const DeviceQueue::Caller engine = apply_ == Apply::kCommit ? DeviceQueue::Caller(stream_) : std::nullopt;
+    DeviceTable* table = nullptr;
+    if (!want_digest && check.parts != nullptr) {
+      BASCULE_ASSIGN(table, checked_.on(*queue_, check.parts->tiles, deadline));
+    }
     BASCULE_TRY(queue_->run(*device_plan_, std::vector<const std::byte*>(addresses.begin(), addresses.end()),
-                            view.bytes.data(), want_digest, engine));
+                            view.bytes.data(), {want_digest, table}, engine));
     BASCULE_ASSIGN(found, queue_->finish(deadline));
+    if (table != nullptr) return check.parts->check(publication, layout, table->totals());
   }
   return found ? check_digest(publication, *found) : absl::OkStatus();
 }

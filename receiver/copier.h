@@ -58,7 +58,7 @@ class Copier {
   // What copy() verifies in the pass that copies.
   struct Check {
     bool all = false;                  // the digest of all bytes of the slot
-    const PartCheck* parts = nullptr;  // otherwise, in host memory, these tiles
+    const PartCheck* parts = nullptr;  // otherwise these tiles
   };
   // Copies `publication`, which has `layout`, from `view` into `set`. Returns DATA_LOSS if what it verifies is not what
   // was sealed; the set then holds neither the previous version nor this one. Returns DEADLINE_EXCEEDED if a device has
@@ -91,6 +91,7 @@ class Copier {
   std::optional<kernels::ThreadPool> flip_pool_;
 
   std::mutex device_mutex_;             // the engine copies while the next version is made ready
+  CheckedTable checked_;                // destroyed after the queue
   std::unique_ptr<DeviceQueue> queue_;  // for targets on a device
   std::vector<kernels::Segment> planned_;
   std::uint64_t planned_bytes_ = 0;          // the slot's bytes, all of which the plan digests

@@ -52,9 +52,19 @@ absl::Status PartCheck::check(const Publication& publication, const Layout& layo
   return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong);
 }
 
-absl::Status PartCheck::check(const Publication& publication, const Layout& layout, const DigestTable& found) const {
+absl::Status PartCheck::check(const Publication& publication, const Layout& layout,
+                              std::span<const kernels::TileTotal> found) const {
   const std::vector<ByteRange> wrong = unequal_tiles(table, tiles->ranges, found, publication.bytes);
   return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong);
+}
+
+absl::StatusOr<DeviceTable*> CheckedTable::on(DeviceQueue& queue, const std::shared_ptr<const CheckedTiles>& tiles,
+                                              Deadline deadline) {
+  if (table_ && tiles_ == tiles) return table_.get();
+  if (table_) BASCULE_TRY(queue.settle(deadline));  // an earlier call may have run out of time
+  BASCULE_ASSIGN(table_, queue.make_table(tiles->is_checked.size(), tiles->is_checked));
+  tiles_ = tiles;
+  return table_.get();
 }
 
 }  // namespace bascule::inline v0

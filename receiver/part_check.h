@@ -6,12 +6,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/unpack.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/device.h>
 #include <bascule/transport/layout.h>
 #include <bascule/transport/plan.h>
 #include <bascule/transport/ranges.h>
@@ -45,8 +48,20 @@ struct PartCheck {
   // version, the first wrong bytes and their tensor. Blocks.
   absl::Status check(const Publication& publication, const Layout& layout, const SlotView& view,
                      kernels::ThreadPool& pool) const;
-  // The same for totals from kernels::unpack, which was given `tiles->is_checked`.
-  absl::Status check(const Publication& publication, const Layout& layout, const DigestTable& found) const;
+  // The same for totals that a pass found, which was given `tiles->is_checked`: kernels::unpack or a device's work.
+  absl::Status check(const Publication& publication, const Layout& layout,
+                     std::span<const kernels::TileTotal> found) const;
+};
+
+// A device's table for the tiles that a worker checks, made once for each set of tiles. Destroy it after the queue.
+class CheckedTable {
+ public:
+  absl::StatusOr<DeviceTable*> on(DeviceQueue& queue, const std::shared_ptr<const CheckedTiles>& tiles,
+                                  Deadline deadline);
+
+ private:
+  std::shared_ptr<const CheckedTiles> tiles_;
+  std::unique_ptr<DeviceTable> table_;
 };
 
 }  // namespace bascule::inline v0

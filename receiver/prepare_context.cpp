@@ -32,8 +32,7 @@ absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
   ReadPlan read_plan;
   if (copier_ != nullptr) {
     BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
-    if (!read_plan.copy_plan->reads_all() && copier_->device() == kHost)
-      read_plan.tiles_read = PlanTiles::make(*read_plan.copy_plan, layout);
+    if (!read_plan.copy_plan->reads_all()) read_plan.tiles_read = PlanTiles::make(*read_plan.copy_plan, layout);
   } else {
     BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
   }
@@ -186,7 +185,9 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
     local.copy = std::make_shared<const CopyAtFlip>(
         CopyAtFlip{.publication = publication, .view = view, .check = check, .parts = parts});
     BASCULE_TRY(verify(check));
-    if (parts) BASCULE_TRY(parts->check(publication, attachment.layout(), view, verifier_.pool()));
+    // A device checks while it copies, at the flip; to read all of it here as well would take as long again.
+    if (parts && (always || view.device == kHost))
+      BASCULE_TRY(verifier_.verify_parts(*parts, attachment.layout(), publication, view, deadline));
   } else {
     if (!verified) BASCULE_TRY(verifier_.check_record(attachment, publication));
     BASCULE_TRY(copier_->copy(*attachment.copy_plan(), attachment.layout(), publication, view, set,

@@ -23,9 +23,19 @@ absl::StatusOr<DeviceQueue*> SlotReader::on(int device) {
 absl::StatusOr<Digest> SlotReader::digest(const SlotView& view, Deadline deadline) {
   if (view.device == kHost) return kernels::digest(view.bytes, pool());
   BASCULE_ASSIGN(DeviceQueue* const queue, on(view.device));
-  BASCULE_TRY(queue->digest(view.bytes, std::nullopt));
+  BASCULE_TRY(queue->digest(view.bytes, true, std::nullopt));
   BASCULE_ASSIGN(const std::optional<Digest> digest, queue->finish(deadline));
   return *digest;
+}
+
+absl::StatusOr<std::span<const kernels::TileTotal>> SlotReader::totals(const SlotView& view,
+                                                                       const std::shared_ptr<const CheckedTiles>& tiles,
+                                                                       Deadline deadline) {
+  BASCULE_ASSIGN(DeviceQueue* const queue, on(view.device));
+  BASCULE_ASSIGN(DeviceTable* const table, tables_[view.device].on(*queue, tiles, deadline));
+  BASCULE_TRY(queue->digest(view.bytes, {false, table}, std::nullopt));
+  BASCULE_TRY(queue->finish(deadline).status());
+  return table->totals();
 }
 
 absl::Status SlotReader::settle(Deadline deadline) {

@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/thread_pool.h>
+#include <bascule/receiver/part_check.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/scheme.h>
@@ -22,6 +24,12 @@ class SlotReader {
   // Returns the digest of all bytes of the view. Blocks; returns DEADLINE_EXCEEDED if a device was too slow.
   absl::StatusOr<Digest> digest(const SlotView& view, Deadline deadline);
 
+  // Returns the totals of these tiles of a view on a device, as PartCheck::check() takes them, until the next call.
+  // Blocks; returns DEADLINE_EXCEEDED if the device was too slow.
+  absl::StatusOr<std::span<const kernels::TileTotal>> totals(const SlotView& view,
+                                                             const std::shared_ptr<const CheckedTiles>& tiles,
+                                                             Deadline deadline);
+
   // Blocks until no device still reads for this reader, even for calls that ran out of time. Returns DEADLINE_EXCEEDED
   // if a device still reads.
   absl::Status settle(Deadline deadline);
@@ -32,6 +40,7 @@ class SlotReader {
  private:
   const int threads_;
   std::optional<kernels::ThreadPool> pool_;
+  std::map<int, CheckedTable> tables_;  // by device; destroyed after the queues
   std::map<int, std::unique_ptr<DeviceQueue>> queues_;
 };
 

@@ -44,6 +44,13 @@ absl::Status Verifier::verify_bytes(const Publication& publication, const SlotVi
   return check_digest(publication, found);
 }
 
+absl::Status Verifier::verify_parts(const PartCheck& parts, const Layout& layout, const Publication& publication,
+                                    const SlotView& view, Deadline deadline) {
+  if (view.device == kHost) return parts.check(publication, layout, view, pool());
+  BASCULE_ASSIGN(const auto found, reader_.totals(view, parts.tiles, deadline));
+  return parts.check(publication, layout, found);
+}
+
 absl::Status check_digest(const Publication& publication, const Digest& found) {
   if (found == publication.digest) return absl::OkStatus();
   return absl::DataLossError(cat(name_of(publication), ": digest ", to_hex(found), ", sealed was ",

@@ -28,6 +28,10 @@ class Verifier {
   // Compares the sealed digest, if any, with the view's digest or, if the view has none, with a digest of every byte.
   absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
 
+  // Compares the tiles that `parts` names with its table. DATA_LOSS names the first wrong bytes and their tensor.
+  absl::Status verify_parts(const PartCheck& parts, const Layout& layout, const Publication& publication,
+                            const SlotView& view, Deadline deadline);
+
   // Blocks until no device still reads for this verifier, even for calls that ran out of time. Returns
   // DEADLINE_EXCEEDED if a device still reads.
   absl::Status settle(Deadline deadline) { return reader_.settle(deadline); }

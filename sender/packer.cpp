@@ -22,15 +22,15 @@ class HostPacker final : public Packer {
   absl::Status check(const Packing&) override { return absl::OkStatus(); }
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
-                    std::span<kernels::TileTotal> table) override {
-    digest_ = kernels::pack(packing.segments, packing.addresses, slot.writable(), want_digest, pool_, &bytes_done,
-                            packing.arithmetic, {.totals = want_digest ? table : std::span<kernels::TileTotal>()});
+                    const SlotTable& table) override {
+    digest_ =
+        kernels::pack(packing.segments, packing.addresses, slot.writable(), want_digest, pool_, &bytes_done,
+                      packing.arithmetic, {.totals = want_digest ? table.totals : std::span<kernels::TileTotal>()});
     return absl::OkStatus();
   }
-  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream,
-                      std::span<kernels::TileTotal> table) override {
+  absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream, const SlotTable& table) override {
     digest_.reset();
-    if (want_digest) digest_ = kernels::digest(slot, pool_, {.totals = table});
+    if (want_digest) digest_ = kernels::digest(slot, pool_, {.totals = table.totals});
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline) override { return digest_; }
@@ -88,20 +88,26 @@ class DevicePacker final : public Packer {
   explicit DevicePacker(std::unique_ptr<DeviceQueue> queue) : queue_(std::move(queue)) {}
 
   bool enqueues() const override { return true; }
+  bool makes_tables() const override { return true; }
+  bool makes_table(const Packing& packing) const override { return packing.arithmetic.empty(); }
+  absl::StatusOr<std::unique_ptr<DeviceTable>> reach_table(std::span<kernels::TileTotal> totals) override {
+    return queue_->open_table(totals);
+  }
   absl::Status check(const Packing& packing) override { return plans_.check(*queue_, packing); }
   absl::Status plan(const Packing& packing) override { return plans_.make(*queue_, packing); }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
-                    std::span<kernels::TileTotal>) override {
+                    const SlotTable& table) override {
     DevicePlan& plan = plans_.of(packing);
     const std::byte* const to = slot.writable().data();
     in_pieces_ = packing.in_pieces ? &bytes_done : nullptr;
-    if (in_pieces_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
-    return queue_->run_in_pieces(plan, packing.addresses, to, want_digest, packing.stream);
+    const Digesting digesting(want_digest, want_digest ? table.on_device : nullptr);
+    if (in_pieces_ == nullptr) return queue_->run(plan, packing.addresses, to, digesting, packing.stream);
+    return queue_->run_in_pieces(plan, packing.addresses, to, digesting, packing.stream);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
-                      std::span<kernels::TileTotal>) override {
+                      const SlotTable& table) override {
     in_pieces_ = nullptr;
-    return want_digest ? queue_->digest(slot, stream) : queue_->run_behind(stream);
+    return want_digest ? queue_->digest(slot, {true, table.on_device}, stream) : queue_->run_behind(stream);
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
     if (in_pieces_ != nullptr) BASCULE_TRY(queue_->watch_pieces(*in_pieces_, deadline));
@@ -122,6 +128,11 @@ class DeviceToHostPacker final : public Packer {
       : pool_(pool), queue_(std::move(queue)) {}
 
   bool enqueues() const override { return true; }
+  bool makes_tables() const override { return true; }
+  bool makes_table(const Packing& packing) const override { return packing.arithmetic.empty(); }
+  absl::StatusOr<std::unique_ptr<DeviceTable>> reach_table(std::span<kernels::TileTotal> totals) override {
+    return queue_->open_table(totals);
+  }
   absl::Status reach(SlotMemory& memory) override {
     BASCULE_ASSIGN(memory.window, queue_->open_window(memory.writable(), kHost, Access::kReadWrite));
     absl::StrAppend(&memory.description, "; ", memory.window->how());
@@ -135,24 +146,25 @@ class DeviceToHostPacker final : public Packer {
     return absl::OkStatus();
   }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
-                    std::span<kernels::TileTotal>) override {
+                    const SlotTable& table) override {
     slot_ = &slot;
     bytes_done_ = &bytes_done;
-    return queue_->run_in_pieces(plans_.of(packing), packing.addresses, packed_.get(), want_digest, packing.stream);
+    return queue_->run_in_pieces(plans_.of(packing), packing.addresses, packed_.get(),
+                                 {want_digest, want_digest ? table.on_device : nullptr}, packing.stream);
   }
   // The slot is host memory, but the caller may have let a device write it.
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
-                      std::span<kernels::TileTotal>) override {
+                      const SlotTable& table) override {
     slot_ = nullptr;
     BASCULE_TRY(queue_->run_behind(stream));
-    if (want_digest) written_ = slot;
+    if (want_digest) written_ = Written{.slot = slot, .totals = table.totals};
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
     const auto written = std::exchange(written_, std::nullopt);
     if (slot_ != nullptr) BASCULE_TRY(queue_->copy_out(packed_.get(), *slot_->window, *bytes_done_, deadline));
     BASCULE_ASSIGN(const std::optional<Digest> packed, queue_->finish(deadline));
-    return written ? kernels::digest(*written, pool_) : packed;
+    return written ? kernels::digest(written->slot, pool_, {.totals = written->totals}) : packed;
   }
 
  private:
@@ -162,7 +174,11 @@ class DeviceToHostPacker final : public Packer {
   std::shared_ptr<std::byte> packed_;  // a slot on the device
   SlotMemory* slot_ = nullptr;         // for pack() to fill
   std::atomic<std::uint64_t>* bytes_done_ = nullptr;
-  std::optional<std::span<const std::byte>> written_;  // to be digested
+  struct Written {
+    std::span<const std::byte> slot;
+    std::span<kernels::TileTotal> totals;
+  };
+  std::optional<Written> written_;  // to be digested
 };
 
 }  // namespace

@@ -22,11 +22,18 @@
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/sender/registration.h>
 #include <bascule/transport/deadline.h>
+#include <bascule/transport/device.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/slot_memory.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
+
+// A slot's digest table, for the pass that packs or digests.
+struct SlotTable {
+  std::span<kernels::TileTotal> totals{};  // or none: no table is wanted
+  DeviceTable* on_device = nullptr;        // the same memory, if a device fills it
+};
 
 class Packer {
  public:
@@ -36,8 +43,13 @@ class Packer {
 
   virtual ~Packer() = default;
   virtual bool enqueues() const = 0;
-  // Whether pack() and digest() fill the slot's digest table. Devices do not.
+  // Whether pack() and digest() fill the slot's digest table: for any packing, and for this one. Devices do not for a
+  // packing with arithmetic.
   virtual bool makes_tables() const { return false; }
+  virtual bool makes_table(const Packing&) const { return makes_tables(); }
+  // For packers on a device: lets the device write a slot's table, which must outlive the result. An error means that
+  // this slot has no table. Blocks.
+  virtual absl::StatusOr<std::unique_ptr<DeviceTable>> reach_table(std::span<kernels::TileTotal>) { return nullptr; }
   // Makes the memory of a new slot ready to be packed into. Blocks.
   virtual absl::Status reach(SlotMemory& memory);
   // The slot has left the ring: it is not packed into any more. Does not block.
@@ -48,13 +60,13 @@ class Packer {
   // Prepares pack() for a packing that passed check(); does nothing if its plan is known. Blocks.
   virtual absl::Status plan(const Packing& packing) = 0;
   // Fills `slot`, which must live until finish(). If it is host memory, `bytes_done` grows meanwhile. With
-  // `want_digest`, a packer that makes tables also fills `table`, unless it is empty.
+  // `want_digest`, a packer that makes a table of the packing also fills `table`, unless it is empty.
   virtual absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
-                            std::atomic<std::uint64_t>& bytes_done, std::span<kernels::TileTotal> table) = 0;
+                            std::atomic<std::uint64_t>& bytes_done, const SlotTable& table) = 0;
   // Digests a slot that the caller wrote, once the work on `stream` is done, and fills `table` as pack() does. If
   // `want_digest` is false, only waits for that work.
   virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
-                              std::span<kernels::TileTotal> table) = 0;
+                              const SlotTable& table) = 0;
   // Blocks until the slot is filled, or returns DEADLINE_EXCEEDED. Returns the digest, if one was requested.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
 };

@@ -112,11 +112,11 @@ absl::Status Publisher::register_shards(std::unique_ptr<ShardSource> source, std
   BASCULE_TRY(check_none_registered());
   BASCULE_TRY(check_takes_ranks(*scheme_, endpoint_));
   if (!crew_) crew_ = std::make_unique<Crew>(1, *scheme_, endpoint_.timeout);
-  BASCULE_TRY(crew_->meet(std::move(source), description, Deadline(timeout)));
-  BASCULE_ASSIGN(Registration made,
-                 Registration::of_specs(crew_->held().specs(), crew_->held().device(), endpoint_.wire_dtype,
-                                        std::move(description), crew_->division()));
-  return use(std::move(made), nullptr);
+  return crew_->meet(std::move(source), description, Deadline(timeout), [&]() -> absl::Status {
+    BASCULE_ASSIGN(Registration made, Registration::of_specs(crew_->held().specs(), crew_->held().device(),
+                                                             endpoint_.wire_dtype, description, crew_->division()));
+    return use(std::move(made), nullptr);
+  });
 }
 
 absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source, std::string description) {

@@ -176,7 +176,8 @@ absl::Status Publisher::pack_and_seal(std::string_view call, const MakePacking& 
   const Clock::time_point start = Clock::now();
   absl::Status packed = caught([&] {
     return annotate(packer_->pack(packing, slots_->memory(publication.slot), endpoint_.digest != DigestMode::kOff,
-                                  slots_->bytes_done(publication.slot), slots_->table(publication.slot)),
+                                  slots_->bytes_done(publication.slot),
+                                  packer_->makes_table(packing) ? slots_->fill_table(publication.slot) : SlotTable{}),
                     cat("pack version ", publication.version));
   });
   if (!packed.ok()) {
@@ -249,7 +250,7 @@ bool Publisher::sealed_by(Deadline deadline) {
 // The digest of a slot that the caller wrote.
 absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool want_digest, Deadline deadline) {
   BASCULE_TRY(
-      packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream(), slots_->table(slot)));
+      packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream(), slots_->fill_table(slot)));
   return packer_->finish(deadline);
 }
 
@@ -297,11 +298,14 @@ absl::StatusOr<SendReport> Publisher::settled() {
   absl::StatusOr<SendReport> report = settled(settles_by());
   if (pending_ == Pending::kNothing) return report;
   pending_ = Pending::kUpdate;
-  if (absl::IsCancelled(report.status())) return report;
-  return deadline_exceeded(
-      "the send did not settle before its deadlines passed: this process stood still, or its scheme has not answered. "
-      "The ",
-      "next call waits for it, and its report has the outcome");
+  if (!absl::IsCancelled(report.status()))
+    report = deadline_exceeded(
+        "the send did not settle before its deadlines passed: this process stood still, or its scheme has not "
+        "answered. "
+        "The ",
+        "next call waits for it, and its report has the outcome");
+  if (crew_) crew_->report(report);
+  return report;
 }
 
 }  // namespace bascule::inline v0

@@ -76,8 +76,9 @@ class Sender {
 
   // For a trainer whose tensors are sharded over several processes of this host: each is a rank, with its own sender
   // (SenderOptions::rank, ranks), and gives the boxes that it holds. Blocks until all ranks have called it. Rank 0
-  // then proves that the boxes cover each tensor exactly; boxes that several ranks hold are sent by one of them. Host
-  // memory, over a scheme whose slots several processes can write (shm, memmap).
+  // then proves that the boxes cover each tensor exactly; boxes that several ranks hold are sent by one of them. Shards
+  // in host memory need a scheme whose slots several processes can write (shm, memmap), shards on GPUs one whose slots
+  // have a region per rank (cuda-ipc).
   //
   // Afterwards all ranks make the same calls of send(SendOptions), send_async(SendOptions) and wait_async(), with the
   // same steps, and get the same reports. Everything about workers is rank 0's: expect_workers() and wait_for_workers()
@@ -143,7 +144,8 @@ class Sender {
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
   // Returns the last version published in this epoch. Before the first one, returns the highest number that earlier
-  // epochs used, which the endpoint remembers; that version may have been aborted. Any thread may call it.
+  // epochs used, which the endpoint remembers; that version may have been aborted. A rank of a sharded trainer other
+  // than 0 returns 0 until its first report. Any thread may call it.
   Version version() const;
 
  private:

@@ -35,6 +35,11 @@ absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, i
 
 absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
   BASCULE_TRY(page_.add_table(slot.index));
+  device_tables_.erase(slot.index);
+  if (const auto totals = page_.table(slot.index); !totals.empty()) {
+    absl::StatusOr<std::unique_ptr<DeviceTable>> on_device = packer_->reach_table(totals);
+    if (on_device.ok()) device_tables_.insert_or_assign(slot.index, *std::move(on_device));
+  }
   BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, set_->layout, device_));
   if (const std::uint64_t bytes = set_->layout.bytes();
       memory.bytes != bytes || !(set_->layout.division() || memory.is_whole())) {
@@ -56,6 +61,7 @@ absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
 void SlotStore::drop(SlotId slot) {
   const auto found = set_->memory.find(slot.index);
   if (found == set_->memory.end()) return;
+  device_tables_.erase(slot.index);
   packer_->forget(found->second);
   set_->memory.erase(found);
   transport_->unmake_slot(slot);
@@ -64,6 +70,12 @@ void SlotStore::drop(SlotId slot) {
 absl::Status SlotStore::begin(SlotId slot, Deadline deadline) {
   page_.begin(slot.index);
   return kept_ != nullptr ? kept_->begin(slot, bytes_done(slot), deadline) : absl::OkStatus();
+}
+
+SlotTable SlotStore::fill_table(SlotId slot) {
+  const auto known = device_tables_.find(slot.index);
+  if (known == device_tables_.end()) return {};
+  return {.totals = page_.fill_table(slot.index), .on_device = known->second.get()};
 }
 
 absl::Status SlotStore::seal(const Publication& publication) {

@@ -50,9 +50,7 @@ class SlotStore {
   // Call it when writing begins. Returns UNAVAILABLE if a process unknown to the ring reads the slot.
   absl::Status begin(SlotId slot, Deadline deadline);
   std::atomic<std::uint64_t>& bytes_done(SlotId slot) { return page_.bytes_done(slot.index); }
-  std::span<kernels::TileTotal> table(SlotId slot) {
-    return page_.table(slot.index);
-  }  // for its digest table; or empty
+  SlotTable fill_table(SlotId slot);  // the table that the version written next gets; or none
   absl::Status seal(const Publication& publication);
 
   // ---- single copy ----
@@ -78,8 +76,9 @@ class SlotStore {
   const Epoch epoch_;
   ControlPage page_;
   std::unique_ptr<SenderTransport> transport_;
-  KeptSlots* const kept_;         // transport_->kept_slots(), or null
-  std::shared_ptr<SlotSet> set_;  // loans share it
+  KeptSlots* const kept_;                                                // transport_->kept_slots(), or null
+  std::map<std::uint32_t, std::unique_ptr<DeviceTable>> device_tables_;  // by slot; destroyed before the page
+  std::shared_ptr<SlotSet> set_;                                         // loans share it
   Packer* packer_ = nullptr;
   int device_ = kHost;
 };

@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x31656c7563736142;  // "Bascule1", little-endian
 constexpr std::uint32_t kFormat = 2;
 constexpr std::uint64_t kControlPageBytes = 4096;
+constexpr std::uint64_t kDigestAndTable = 2;  // SlotLine::has_digest
 
 struct alignas(64) PageHeader {
   std::uint64_t magic;
@@ -70,6 +71,7 @@ void ControlPage::begin(std::uint32_t slot) {
   to.sequence.fetch_add(1, std::memory_order_relaxed);
   to.version.store(0, std::memory_order_release);
   to.bytes_done.store(0, std::memory_order_release);
+  filled_[slot % kMaxSlots] = false;
   to.sequence.fetch_add(1, std::memory_order_release);
 }
 
@@ -87,6 +89,11 @@ std::span<kernels::TileTotal> ControlPage::table(std::uint32_t slot) {
   return {reinterpret_cast<kernels::TileTotal*>(memory_.writable().data() + table_offset(slot, tiles_)), tiles_};
 }
 
+std::span<kernels::TileTotal> ControlPage::fill_table(std::uint32_t slot) {
+  filled_[slot % kMaxSlots] = tiles_ > 0;
+  return table(slot);
+}
+
 std::atomic<std::uint64_t>& ControlPage::bytes_done(std::uint32_t slot) { return line(slot).bytes_done; }
 
 void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes, const std::optional<Digest>& digest) {
@@ -94,7 +101,8 @@ void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes,
   to.sequence.fetch_add(1, std::memory_order_relaxed);
   to.digest_low.store(digest ? digest->low : 0, std::memory_order_release);
   to.digest_high.store(digest ? digest->high : 0, std::memory_order_release);
-  to.has_digest.store(digest ? 1 : 0, std::memory_order_release);
+  const bool has_table = digest && filled_[slot % kMaxSlots];
+  to.has_digest.store(has_table ? kDigestAndTable : digest ? 1 : 0, std::memory_order_release);
   to.bytes_done.store(bytes, std::memory_order_release);
   to.version.store(version, std::memory_order_release);
   to.sequence.fetch_add(1, std::memory_order_release);
@@ -129,11 +137,14 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
   return view;
 }
 
-std::optional<std::vector<kernels::TileTotal>> ControlPageView::table(std::uint32_t slot) const {
-  if (tiles_ == 0 || !read(slot).digest) return std::nullopt;
-  std::vector<kernels::TileTotal> table(tiles_);
-  std::memcpy(table.data(), mapping_.bytes().data() + table_offset(slot, tiles_), tiles_ * sizeof(kernels::TileTotal));
-  return table;
+std::optional<std::vector<kernels::TileTotal>> ControlPageView::table(std::uint32_t slot,
+                                                                      std::vector<kernels::TileTotal> memory) const {
+  const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + line_offset(slot));
+  if (tiles_ == 0 || !read(slot).digest || line.has_digest.load(std::memory_order_acquire) != kDigestAndTable)
+    return std::nullopt;
+  memory.resize(tiles_);
+  std::memcpy(memory.data(), mapping_.bytes().data() + table_offset(slot, tiles_), tiles_ * sizeof(kernels::TileTotal));
+  return memory;
 }
 
 SlotRecord ControlPageView::read(std::uint32_t slot) const {

@@ -2,7 +2,7 @@
 // tables, pages for those follow; only the tables of slots that exist take memory.
 //
 //   line 0   | magic 8 | format 4 | slots 4 | epoch 8 | digest number 4 | 0, 4 | tiles of a slot's digest table 8 |
-//   line 1…  | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |
+//   line 1…  | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8; 2: and a digest table |
 //   page 1…  | digest table of the slot with line 1 | of the slot with line 2 | …        each in whole pages
 //
 // A line has 64 bytes. The slot with index i uses line 1 + i modulo kMaxSlots. The sender writes the lines and workers
@@ -51,14 +51,18 @@ class ControlPage {
   // Allocates the slot's digest table. Returns RESOURCE_EXHAUSTED if memory is short. Call it once per slot, before
   // table().
   absl::Status add_table(std::uint32_t slot);
-  // The slot's digest table; empty without tables. The pass that makes the digest fills it, before seal().
+  // The slot's digest table; empty without tables.
   std::span<kernels::TileTotal> table(std::uint32_t slot);
+  // The same, for the pass that makes the digest to fill. Without this call between begin() and seal(), the version has
+  // no table.
+  std::span<kernels::TileTotal> fill_table(std::uint32_t slot);
   void seal(std::uint32_t slot, Version version, std::uint64_t bytes, const std::optional<Digest>& digest);
 
  private:
   SlotLine& line(std::uint32_t slot);
   SlotMemory memory_;
   std::uint64_t tiles_ = 0;
+  std::array<bool, kMaxSlots> filled_{};  // tables, by line
 };
 
 // A line's values at one moment.
@@ -77,9 +81,11 @@ class ControlPageView {
 
   // Returns version 0 and no digest while the slot is being written or its line is being changed. Never waits.
   SlotRecord read(std::uint32_t slot) const;
-  // Returns a copy of the slot's digest table, or nothing if the slot is not sealed with a digest, or this sender makes
-  // no tables. It belongs to the digest of read() only if it adds up to it (Regions::check()).
-  std::optional<std::vector<kernels::TileTotal>> table(std::uint32_t slot) const;
+  // Returns a copy of the slot's digest table, or nothing if the slot is not sealed with a digest, or its version has
+  // no table. It belongs to the digest of read() only if it adds up to it (Regions::check()).
+  // The copy reuses `memory`, if there is some: new memory for it takes longer than the copy.
+  std::optional<std::vector<kernels::TileTotal>> table(std::uint32_t slot,
+                                                       std::vector<kernels::TileTotal> memory = {}) const;
 
  private:
   Mapping mapping_;

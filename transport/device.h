@@ -40,6 +40,22 @@ class HostWindow {
   virtual std::uint64_t piece_bytes() const = 0;
 };
 
+// Memory of the host to which a device writes the totals of a slot's tiles. Destroy it after finish() of the work that
+// was given it, or settle().
+class DeviceTable {
+ public:
+  virtual ~DeviceTable() = default;
+  // One for each tile, once finish() has returned OK. Of tiles that were not wanted, nothing is known.
+  virtual std::span<const kernels::TileTotal> totals() const = 0;
+};
+
+// What work on a slot makes of its bytes: the digest of all, or totals of tiles, or both.
+struct Digesting {
+  Digesting(bool all, DeviceTable* table = nullptr) : all(all), table(table) {}  // NOLINT(google-explicit-constructor)
+  bool all;
+  DeviceTable* table;  // if `all`, it must want all tiles; null: no totals
+};
+
 // kDevicePieceBytes is the size of one packed piece, which readers can copy while the next one is packed, and of one
 // copy from a peer GPU. kHostPieceBytes is the size of one copy to or from host memory, which is slower. Both are
 // multiples of the digest's tile.
@@ -82,10 +98,20 @@ class DeviceQueue {
   // has.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
 
-  // Enqueues the plan's pack or unpack; allocates nothing. The plan must live until finish().
+  // Makes a table for slots of `tiles` tiles, for all totals or, if `wanted` has as many entries, for those that are
+  // not 0 there. Blocks.
+  virtual absl::StatusOr<std::unique_ptr<DeviceTable>> make_table(std::uint64_t tiles,
+                                                                  std::span<const std::uint8_t> wanted) = 0;
+  // Makes one of memory that is there, such as pages that other processes map; `totals` must outlive it. Blocks.
+  // Returns an error if the device cannot write there.
+  virtual absl::StatusOr<std::unique_ptr<DeviceTable>> open_table(std::span<kernels::TileTotal> totals) = 0;
+
+  // Enqueues the plan's pack or unpack; allocates nothing. The plan must live until finish(). A pack with arithmetic
+  // stores no totals.
   virtual absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
-                           bool want_digest, Caller caller) = 0;
-  virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
+                           Digesting digesting, Caller caller) = 0;
+  // Enqueues the digest of a slot. If only totals are wanted, only their tiles are read.
+  virtual absl::Status digest(std::span<const std::byte> slot, Digesting digesting, Caller caller) = 0;
   // Enqueues the digest of bytes [begin, end) of a slot, after the work queued so far on `producer`, one of Bascule's
   // own streams on this device (null: the bytes are already there). `producer` itself does not wait. As with copy_in(),
   // the first piece begins at byte 0 and each later one where the last one ended; the piece that ends the slot
@@ -103,7 +129,7 @@ class DeviceQueue {
   // Like run() with a plan made for Into::kSlot, but packs in pieces, so that copy_out() can start before everything is
   // packed.
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
-                                     bool want_digest, Caller caller) = 0;
+                                     Digesting digesting, Caller caller) = 0;
   // Raises `bytes_done` as the device finishes each piece of run_in_pieces(). Blocks until all are packed.
   virtual absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
   // Copies the slot of the last run_in_pieces() to the window, each piece as soon as it is packed, and raises
@@ -111,11 +137,12 @@ class DeviceQueue {
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
                                 Deadline deadline) = 0;
   // Enqueues a copy of bytes [begin, end) of the window to the same offset in `slot`; many copies may be under way. If
-  // the window uses pinned buffers, blocks until the bytes are read from it. With `want_digest`, each copy must begin
-  // at a tile: the first at byte 0, each later one where the last one ended. Most of the digest is then made while
-  // pieces are still arriving, and the copy that ends the slot completes it.
+  // the window uses pinned buffers, blocks until the bytes are read from it. With a digest, each copy must begin at a
+  // tile: the first at byte 0, each later one where the last one ended. Most of the digest is then made while pieces
+  // are still arriving, and the copy that ends the slot completes it. With totals alone, copies of whole tiles may come
+  // in any order.
   virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
-                               bool want_digest) = 0;
+                               Digesting digesting) = 0;
   // Copies a whole slot to the window. Blocks, mostly asleep. Returns DEADLINE_EXCEEDED if not all bytes have arrived.
   virtual absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline deadline) = 0;
   // Returns how many bytes have arrived in the slot that copy_in() is filling: the slot to which it last copied byte 0.

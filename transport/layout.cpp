@@ -171,8 +171,9 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
     }
     return absl::OkStatus();
   };
-  BASCULE_TRY(annotate(check(), "layout"));
-  BASCULE_TRY(layout.index());
+  absl::Status taken = annotate(check(), "layout");
+  if (taken.ok()) taken = layout.index();
+  if (!taken.ok()) return absl::Status(taken.code(), one_line(message_of(taken)));  // another end chose the names
   return layout;
 }
 

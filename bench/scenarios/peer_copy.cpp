@@ -25,7 +25,7 @@ absl::Status fill(Context& context, std::string_view name, std::byte* to, std::u
 
 absl::StatusOr<std::optional<Digest>> digest_of(std::span<const std::byte> bytes, int device) {
   BASCULE_ASSIGN(const std::unique_ptr<DeviceQueue> queue, open_device(device));
-  BASCULE_TRY(queue->digest(bytes, std::nullopt));
+  BASCULE_TRY(queue->digest(bytes, true, std::nullopt));
   return queue->finish(Deadline(kCopyPatience));
 }
 

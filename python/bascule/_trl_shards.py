@@ -57,16 +57,15 @@ class Shards:
 
         Returns False if they cannot be sent; one log line then says why. Raises on all ranks if the workers did not come.
         """
-        from accelerate.utils import broadcast_object_list, gather_object
+        from accelerate.utils import broadcast_object_list
 
         given = [self._client and (self._client.bascule_endpoint, _boot())]
         broadcast_object_list(given, from_process=0)
-        if why := next(filter(None, gather_object([self._obstacle(*given[0])])), ""):
+        if why := _first(self._obstacle(*given[0])) or _first(self._refusal()):
             self.close()
             if self._client is not None:
                 _logger.warning("TRL gathers the weights for each update; their shards are not sent: %s", why)
             return False
-        self._sender.register_model(self._model)
         failed = None
         if self._client is not None:
             _logger.info("each rank sends the shards that it holds; nothing is gathered")
@@ -101,6 +100,21 @@ class Shards:
         except BasculeError as error:
             return text_of(error)
         return ""
+
+    def _refusal(self) -> str:
+        """Registers the shards. Returns why that failed, for example because they are on GPUs and the slots are not."""
+        try:
+            self._sender.register_model(self._model)
+        except BasculeError as error:
+            return text_of(error)
+        return ""
+
+
+def _first(text: str) -> str:
+    """The first of all ranks' texts that is not empty. A collective."""
+    from accelerate.utils import gather_object
+
+    return next(filter(None, gather_object([text])), "")
 
 
 def _boot() -> str:

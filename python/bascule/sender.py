@@ -287,7 +287,10 @@ class Sender:
 
     @property
     def version(self) -> int:
-        """The last version that this sender published; before its first, the highest number that earlier ones used."""
+        """The last version that this sender published; before its first, the highest number that earlier ones used.
+
+        On a rank of a sharded trainer other than 0: that of its last report, or 0.
+        """
         return self._open().version()
 
     def close(self) -> None:

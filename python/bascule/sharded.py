@@ -75,9 +75,17 @@ class HeldModel:
     def follow(self) -> None:
         """Tells the core which boxes lie elsewhere now.
 
-        Raises BasculeError (INVALID_ARGUMENT), which names a tensor that is gone, new, or of another type, shape or
-        placement; then nothing is told.
+        If a tensor is gone, new, or of another type, shape, placement or device, the next send raises BasculeError
+        (INVALID_ARGUMENT), which names it, on all ranks.
         """
+        try:
+            self._follow()
+        except BasculeError as error:
+            self.shards.refuse(str(error))
+        else:
+            self.shards.refuse("")
+
+    def _follow(self) -> None:
         tensors, held = self._look()
         if more := sorted(held.keys() - self._held.keys()):
             raise BasculeError(f"tensor {more[0]} is in the model and was not registered; make another sender for it",
@@ -88,6 +96,9 @@ class HeldModel:
             if held[name][:4] != before[:4]:
                 raise BasculeError(f"tensor {name}: this rank holds {_shown(held[name])} of it; it was registered with "
                                    f"{_shown(before)}, and this must not change", "INVALID_ARGUMENT")
+            if prod(before.box) and held[name].device != before.device:
+                raise BasculeError(f"tensor {name} is in {_place(held[name].device)}; it was registered in "
+                                   f"{_place(before.device)}, and must stay there", "INVALID_ARGUMENT")
         # A signal may end this anywhere: the next call then tells all of it again, and nothing is freed before.
         self._before += self._tensors.values()
         self._tensors = tensors

@@ -16,7 +16,10 @@ namespace {
 class MovingShards final : public ShardSource {
  public:
   explicit MovingShards(std::shared_ptr<const Shards::Held> held) : held_(std::move(held)) {}
-  absl::StatusOr<std::span<const ShardedTensor>> tensors() override { return held_->tensors; }
+  absl::StatusOr<std::span<const ShardedTensor>> tensors() override {
+    if (!held_->why_not.empty()) return invalid_argument(held_->why_not);
+    return held_->tensors;
+  }
   int device() const override { return held_->device; }
   Stream stream() const override { return held_->stream; }
 
@@ -65,6 +68,8 @@ void bind_shards(nb::module_& module) {
            nb::arg("box_shapes"), nb::arg("strides"), nb::arg("addresses"), nb::arg("device"))
       .def("move", &Shards::move, nb::arg("tensor"), nb::arg("shard"), nb::arg("address"), nb::arg("strides"),
            "Says where the next sends find a box. Not during a send.")
+      .def("refuse", &Shards::refuse, nb::arg("why"),
+           "Says why the next sends must fail, on all ranks; \"\": they need not. Not during a send.")
       .def("set_stream", &Shards::set_stream, nb::arg("stream"),
            "The stream that writes the boxes. Not during a send.");
 }

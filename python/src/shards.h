@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bascule/sender/shards.h>
@@ -29,6 +30,8 @@ class Shards {
 
   // `shard` counts the boxes of that tensor.
   void move(std::size_t tensor, std::size_t shard, std::uintptr_t address, std::vector<std::int64_t> strides);
+  // Until the next call with "", every send fails with this text, on all ranks.
+  void refuse(std::string why) { held_->why_not = std::move(why); }
   void set_stream(std::uintptr_t stream) { held_->stream = reinterpret_cast<Stream>(stream); }  // that writes the boxes
   std::unique_ptr<ShardSource> source() const;
 
@@ -36,6 +39,7 @@ class Shards {
     std::vector<ShardedTensor> tensors;
     int device = kHost;
     Stream stream = nullptr;
+    std::string why_not;  // they cannot be sent now
   };
 
  private:

@@ -184,6 +184,14 @@ void MemmapSender::unmake_slot(SlotId slot) {
   ProcessFd closed;  // closes after the unlock
   const std::lock_guard lock(mutex_);
   File& file = files_.at(slot);
+  if (file.stamp.epoch == 0) {  // a send that fails may make it again at once, under the same name
+    const std::string name = slot_file_name(slot);
+    ::unlinkat(folder_.fd(), name.c_str(), 0);
+    tell(Kind::kRemoved, name);
+    closed = std::move(file.fd);
+    files_.erase(slot);
+    return;
+  }
   file.in_ring = false;
   closed = std::move(file.fd);
   tidy_later();

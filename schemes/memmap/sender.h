@@ -55,7 +55,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
     bool in_ring = false;
     bool whole = false;  // published: the manifest names it
     bool on_disk = false;
-    Stamp stamp;             // of its version, once sealed
+    Stamp stamp;             // of its version, once sealed; epoch 0: nothing was ever written into it
     std::uint64_t sync = 0;  // the number by which to wait for the syncer
   };
 

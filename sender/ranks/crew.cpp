@@ -10,6 +10,23 @@ namespace {
 
 using Kind = RankMessage::Kind;
 
+// Returns the sum of `totals`, and copies them to `to` unless that is empty. A model of 16 GB has 4 MB of them.
+kernels::TileTotal add_up(std::span<const kernels::TileTotal> totals, std::span<kernels::TileTotal> to,
+                          kernels::ThreadPool& pool) {
+  constexpr std::size_t kAtATime = 8192;
+  std::vector<kernels::TileTotal> sums((totals.size() + kAtATime - 1) / kAtATime);
+  pool.run(sums.size(), [&](std::size_t task) {
+    const std::size_t begin = task * kAtATime, end = std::min(begin + kAtATime, totals.size());
+    for (std::size_t i = begin; i < end; ++i) {
+      sums[task].add(totals[i]);
+      if (!to.empty()) to[i] = totals[i];
+    }
+  });
+  kernels::TileTotal total;
+  for (const kernels::TileTotal& sum : sums) total.add(sum);
+  return total;
+}
+
 }  // namespace
 
 std::string Crew::name_of_rank(std::size_t rank) const { return cat("rank ", rank, " (pid ", members_[rank].pid, ")"); }
@@ -63,6 +80,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       for (std::size_t rank = 1; rank < waited.size(); ++rank) {
         if (waited[rank] == nullptr) continue;
         absl::StrAppend(&missing, missing.empty() ? "" : ", ", name_of_rank(rank));
+        if (kind == Kind::kReady) members_[rank].missed.push_back(step_);
         last = rank;
       }
       const absl::Status why(ready.status().code(), cat(missing, " has not ", what, ": ", message_of(ready.status())));
@@ -74,6 +92,7 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
       absl::StatusOr<RankMessage> message = parse_rank_message(frame->bytes);
       if (!message.ok()) return lose(rank, message.status());
       if (trace_) trace_(cat("from rank ", rank, ": ", name_of(*message)));
+      if (message->kind == Kind::kReady && has_missed(members_[rank], message->step)) continue;
       // A rank whose call has ended without it, because it came late, may have begun another one.
       if (message->kind == Kind::kReady) members_[rank].call = message->number;
       if (message->kind != kind) {
@@ -91,9 +110,16 @@ absl::Status Crew::hear_all(Kind kind, Deadline deadline, std::string_view what,
 
 // ---- a send ----
 
+bool Crew::has_missed(Member& member, std::uint64_t step) {
+  const auto missed = std::ranges::find(member.missed, step);
+  const bool found = missed != member.missed.end();
+  member.missed.erase(member.missed.begin(), found ? missed + 1 : missed);
+  return found;
+}
+
 absl::Status Crew::gather(const std::string& call, std::uint64_t step) {
   step_ = step;
-  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call), Late::kReported));
+  BASCULE_TRY(hear_all(Kind::kReady, Deadline(timeout_), cat("called ", call, " for step ", step), Late::kReported));
   std::string different;
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     const RankMessage& came = *members_[rank].came;
@@ -143,12 +169,15 @@ absl::Status Crew::show(const Layout& layout, SlotMemory& memory, Shown& shown) 
 }
 
 absl::Status Crew::show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown) {
+  BASCULE_ASSIGN(shown.table, SharedTable::make(layout.bytes()));
   std::vector<int> descriptors;
-  if (!division_) {
-    BASCULE_ASSIGN(shown.table, SharedTable::make(layout.bytes()));
+  if (division_) {
+    BASCULE_ASSIGN(shown.on_device, region_->reach(*shown.table));
+  } else {
     packing_->mark(*shown.table);
-    descriptors = {memory.descriptor.get(), shown.table->descriptor()};
+    descriptors.push_back(memory.descriptor.get());
   }
+  descriptors.push_back(shown.table->descriptor());
   RankMessage message(Kind::kSlot, shown.number);
   message.layout = layout;
   message.bytes = memory.bytes;
@@ -187,15 +216,13 @@ absl::Status Crew::write(const Layout& layout, SlotMemory& memory, bool digest, 
   slot_ = &memory;
   digest_ = digest;
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) {
-    layout_.reset();
-    BASCULE_TRY(plan_packing(layout));
-  }
+  if (other_strides) layout_.reset();
+  if (!layout_) BASCULE_TRY(plan_packing(layout));  // also if the last attempt failed
   RankMessage message(Kind::kWrite, writing_->number);
   message.step = step_;
   message.digest = digest;
   BASCULE_TRY(say_to_all(message));
-  if (division_) return region_->begin(*held_, memory, digest, pool);
+  if (division_) return region_->begin(*held_, memory, digest, *writing_->table, writing_->on_device.get(), pool);
   packing_->write(*held_, memory.writable(), *writing_->table, digest, pool);
   return absl::OkStatus();
 }
@@ -205,35 +232,30 @@ absl::StatusOr<std::optional<Digest>> Crew::finish(Deadline deadline, kernels::T
   BASCULE_TRY(hear_all(Kind::kWritten, deadline, "written its part", Late::kLost));
   for (std::size_t rank = 1; rank < members_.size(); ++rank)
     BASCULE_TRY(annotate(received(members_[rank].came->status), name_of_rank(rank)));
-  if (division_) return digest_of_regions(deadline);
+  if (division_) {
+    BASCULE_TRY(region_->finish(deadline));
+  } else if (digest_) {
+    BASCULE_TRY(digest_shared_tiles(deadline, pool));
+  }
   if (!digest_) return std::nullopt;
-  BASCULE_TRY(say_to_all(RankMessage(Kind::kDigest, writing_->number)));
-  const std::span<const std::byte> slot = slot_->writable();
-  writing_->table->digest_share(slot, 0, members_.size(), pool);
-  BASCULE_TRY(hear_all(Kind::kDigested, deadline, "digested its share", Late::kLost));
-  kernels::TileTotal total;
-  for (const kernels::TileTotal& tile : writing_->table->totals()) total.add(tile);
-  if (!table.empty()) std::ranges::copy(writing_->table->totals(), table.begin());
-  return total.finish(slot.size());
+  return add_up(writing_->table->totals(), table, pool).finish(slot_->bytes);
 }
 
-absl::StatusOr<std::optional<Digest>> Crew::digest_of_regions(Deadline deadline) {
-  BASCULE_ASSIGN(kernels::TileTotal total, region_->finish(deadline));
-  if (!digest_) return std::nullopt;
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    const std::vector<std::int64_t>& numbers = members_[rank].came->numbers;
-    if (numbers.size() != 2) return lose(rank, invalid_argument("it gave no part of the digest"));
-    total.add({.low = static_cast<std::uint64_t>(numbers[0]), .high = static_cast<std::uint64_t>(numbers[1])});
-  }
-  return total.finish(slot_->bytes);
+absl::Status Crew::digest_shared_tiles(Deadline deadline, kernels::ThreadPool& pool) {
+  BASCULE_TRY(say_to_all(RankMessage(Kind::kDigest, writing_->number)));
+  writing_->table->digest_share(slot_->writable(), 0, members_.size(), pool);
+  return hear_all(Kind::kDigested, deadline, "digested its share", Late::kLost);
 }
 
 void Crew::report(const absl::StatusOr<SendReport>& report) {
   RankMessage message(Kind::kReport);
   message.report = sent(report);
+  message.step = step_;
   std::string bytes;  // the ranks' calls usually have the same number
   for (std::size_t rank = 1; rank < members_.size() && lost_.ok(); ++rank) {
-    const std::uint64_t call = std::exchange(members_[rank].call, 0);
+    Member& member = members_[rank];
+    std::uint64_t call = std::exchange(member.call, 0);
+    if (call == 0 && !member.missed.empty() && member.missed.back() == step_) call = kCallForStep;
     if (call == 0) continue;
     if (bytes.empty() || message.number != call) {
       message.number = call;

@@ -68,11 +68,13 @@ class Crew {
   // For bascule-status. Any thread.
   std::vector<RankStatus> status();
 
-  // Waits until all ranks have stated their shards, and proves that they fit together. INVALID_ARGUMENT names the
-  // tensor and the ranks; all ranks get the same text.
-  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  // Waits until all ranks have stated their shards, and proves that they fit together. Then calls `use`, which takes
+  // held() and division(). INVALID_ARGUMENT names the tensor and the ranks; all ranks get the same text, also of an
+  // error of `use`.
+  absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                    const std::function<absl::Status()>& use);
   const HeldShards& held() const { return *held_; }
-  // After meet(): how slots are divided among the ranks; nullopt if all write the same memory.
+  // How slots are divided among the ranks; nullopt if all write the same memory.
   const std::optional<Division>& division() const { return division_; }
 
   // Waits until all ranks have begun the same call with the same step.
@@ -83,8 +85,8 @@ class Crew {
   void forget(const SlotMemory& memory);
   // Lets all ranks write their boxes, and writes rank 0's.
   absl::Status write(const Layout& layout, SlotMemory& memory, bool digest, kernels::ThreadPool& pool);
-  // Waits until all have written, and digests what several of them write. Returns the table's total, without `digest`
-  // nothing. UNAVAILABLE names a rank that is gone.
+  // Waits until all have written, and digests what several of them write. Copies the ranks' table to `table`, unless
+  // that is empty, and returns its total; nothing without `digest`. UNAVAILABLE names a rank that is gone.
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline, kernels::ThreadPool& pool,
                                                std::span<kernels::TileTotal> table);
   // Ends the call that gather() began.
@@ -98,10 +100,12 @@ class Crew {
     std::optional<RankMessage> came;    // the message that is awaited
     std::vector<UniqueFd> descriptors;  // that came with it
     std::uint64_t call = 0;             // the number of its call that waits for a report; 0: none
+    std::vector<std::uint64_t> missed;  // the steps to which it did not come in time; it may still begin them
   };
   struct Shown {
     std::uint64_t number = 0;
-    std::optional<SharedTable> table{};  // of a slot that all ranks write
+    std::optional<SharedTable> table{};
+    std::unique_ptr<DeviceTable> on_device{};  // rank 0's part of the table, if its device writes that
   };
 
   std::string name_of_rank(std::size_t rank) const;
@@ -112,15 +116,18 @@ class Crew {
   // not done so in time is lost: it may still write into a slot that is given to another version.
   enum class Late { kLost, kReported };
   absl::Status hear_all(RankMessage::Kind kind, Deadline deadline, std::string_view what, Late late);
+  // Whether a rank that has said `ready` begins a call whose report it has got already, because it is late.
+  static bool has_missed(Member& member, std::uint64_t step);
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
   absl::Status wait_joined(Deadline deadline);
-  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline);
+  absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                       const std::function<absl::Status()>& use);
   absl::Status plan_packing(const Layout& layout);
   absl::Status show(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status show_to_write(const Layout& layout, SlotMemory& memory, Shown& shown);
   absl::Status take_regions(SlotMemory& memory);
-  absl::StatusOr<std::optional<Digest>> digest_of_regions(Deadline deadline);
+  absl::Status digest_shared_tiles(Deadline deadline, kernels::ThreadPool& pool);
   Shown* find(const SlotMemory& memory);
 
   const absl::Duration timeout_;
@@ -137,8 +144,8 @@ class Crew {
   std::optional<Layout> layout_;         // of the slots, once one is shown
   std::optional<ShardPacking> packing_;  // rank 0's boxes, in memory that all ranks write
   std::optional<Division> division_;
-  std::unique_ptr<RegionPacking> region_;    // rank 0's boxes, with a division
   std::map<const std::byte*, Shown> shown_;  // by the slot's address
+  std::unique_ptr<RegionPacking> region_;    // rank 0's boxes, with a division; destroyed before the tables it fills
   std::uint64_t next_slot_ = 1;
   std::uint64_t step_ = 0;
   Shown* writing_ = nullptr;

@@ -93,14 +93,16 @@ absl::Status Crew::wait_joined(Deadline deadline) {
 }
 
 // It is called once: after an error, no rank can send.
-absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                        const std::function<absl::Status()>& use) {
   if (held_ || !lost_.ok())
     return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
-  absl::Status fit = all_fit(std::move(source), description, deadline);
+  absl::Status fit = all_fit(std::move(source), description, deadline, use);
   return fit.ok() || !lost_.ok() ? fit : end(std::move(fit));
 }
 
-absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline) {
+absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
+                           const std::function<absl::Status()>& use) {
   absl::StatusOr<HeldShards> held = HeldShards::make(std::move(source), scheme_);
   if (!held.ok()) return annotate(held.status(), "rank 0");
   held_.emplace(*std::move(held));
@@ -116,6 +118,7 @@ absl::Status Crew::all_fit(std::unique_ptr<ShardSource> source, const std::strin
   if (plan.ok()) {
     owned_ = plan->shards.ranks.front().boxes;
     division_ = std::move(plan->division);
+    if (absl::Status used = use(); !used.ok()) plan = std::move(used);
   }
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     if (members_[rank].came->status.code != 0) continue;  // its call has ended

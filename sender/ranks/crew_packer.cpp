@@ -10,19 +10,19 @@ class CrewPacker final : public Packer {
   CrewPacker(Crew& crew, const Layout& layout, kernels::ThreadPool& pool) : crew_(crew), layout_(layout), pool_(pool) {}
 
   bool enqueues() const override { return false; }
-  bool makes_tables() const override { return !layout_.division(); }
+  bool makes_tables() const override { return true; }
   absl::Status reach(SlotMemory& memory) override { return crew_.show(layout_, memory); }
   void forget(const SlotMemory& memory) override { crew_.forget(memory); }
   absl::Status check(const Packing&) override { return absl::OkStatus(); }
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
   absl::Status pack(const Packing&, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
-                    std::span<kernels::TileTotal> table) override {
+                    const SlotTable& table) override {
     bytes_done_ = &bytes_done;
     bytes_ = slot.bytes;
-    table_ = want_digest ? table : std::span<kernels::TileTotal>();
+    table_ = want_digest ? table.totals : std::span<kernels::TileTotal>();
     return crew_.write(layout_, slot, want_digest, pool_);
   }
-  absl::Status digest(std::span<const std::byte>, bool, Stream, std::span<kernels::TileTotal>) override {
+  absl::Status digest(std::span<const std::byte>, bool, Stream, const SlotTable&) override {
     return failed_precondition("a sharded sender lends no slots");
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {

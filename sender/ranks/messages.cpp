@@ -32,6 +32,12 @@ void fields(auto& archive, Is<SentWorker> auto& worker) {
   archive("stall_seconds", worker.stall_seconds);
   archive("bytes", worker.bytes);
 }
+void fields(auto& archive, Is<SentUpdate> auto& update) {
+  archive("version", update.version);
+  archive("status", update.status);
+  archive("workers", update.workers);
+  archive("warnings", update.warnings);
+}
 void fields(auto& archive, Is<SentReport> auto& report) {
   archive("error", report.error);
   archive("epoch", report.epoch);
@@ -43,6 +49,7 @@ void fields(auto& archive, Is<SentReport> auto& report) {
   archive("expected", report.expected);
   archive("memory", report.memory);
   archive("persisted", report.persisted);
+  archive("updates", report.updates);
   archive("warnings", report.warnings);
 }
 
@@ -89,6 +96,34 @@ SentStatus sent(const absl::Status& status) {
 
 absl::Status received(const SentStatus& status) { return {static_cast<absl::StatusCode>(status.code), status.why}; }
 
+namespace {
+
+std::vector<SentWorker> sent_workers(const std::vector<WorkerReport>& workers) {
+  std::vector<SentWorker> made;
+  for (const WorkerReport& worker : workers)
+    made.push_back({.worker = worker.worker,
+                    .state = static_cast<std::uint32_t>(worker.state),
+                    .error = sent(worker.error),
+                    .seconds = worker.seconds,
+                    .stall_seconds = worker.stall_seconds,
+                    .bytes = worker.bytes});
+  return made;
+}
+
+std::vector<WorkerReport> received_workers(std::vector<SentWorker> workers) {
+  std::vector<WorkerReport> made;
+  for (SentWorker& worker : workers)
+    made.push_back({.worker = std::move(worker.worker),
+                    .state = static_cast<WorkerState>(worker.state),
+                    .error = received(worker.error),
+                    .seconds = worker.seconds,
+                    .stall_seconds = worker.stall_seconds,
+                    .bytes = worker.bytes});
+  return made;
+}
+
+}  // namespace
+
 SentReport sent(const absl::StatusOr<SendReport>& report) {
   SentReport made;
   made.error = sent(report.status());
@@ -103,13 +138,12 @@ SentReport sent(const absl::StatusOr<SendReport>& report) {
   made.memory = report->memory;
   made.persisted = sent(report->persisted);
   made.warnings = report->warnings;
-  for (const WorkerReport& worker : report->workers)
-    made.workers.push_back({.worker = worker.worker,
-                            .state = static_cast<std::uint32_t>(worker.state),
-                            .error = sent(worker.error),
-                            .seconds = worker.seconds,
-                            .stall_seconds = worker.stall_seconds,
-                            .bytes = worker.bytes});
+  made.workers = sent_workers(report->workers);
+  for (const UpdateReport& update : report->updates)
+    made.updates.push_back({.version = update.version,
+                            .status = sent(update.status),
+                            .workers = sent_workers(update.workers),
+                            .warnings = update.warnings});
   return made;
 }
 
@@ -131,13 +165,12 @@ absl::StatusOr<SendReport> received(SentReport report) {
   made.memory = std::move(report.memory);
   made.persisted = received(report.persisted);
   made.warnings = std::move(report.warnings);
-  for (SentWorker& worker : report.workers)
-    made.workers.push_back({.worker = std::move(worker.worker),
-                            .state = static_cast<WorkerState>(worker.state),
-                            .error = received(worker.error),
-                            .seconds = worker.seconds,
-                            .stall_seconds = worker.stall_seconds,
-                            .bytes = worker.bytes});
+  made.workers = received_workers(std::move(report.workers));
+  for (SentUpdate& update : report.updates)
+    made.updates.push_back({.version = update.version,
+                            .status = received(update.status),
+                            .workers = received_workers(std::move(update.workers)),
+                            .warnings = std::move(update.warnings)});
   return made;
 }
 

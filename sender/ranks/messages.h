@@ -35,6 +35,13 @@ struct SentWorker {
   std::optional<BytesRead> bytes{};
 };
 
+struct SentUpdate {
+  Version version = 0;
+  SentStatus status{};
+  std::vector<SentWorker> workers{};
+  std::vector<std::string> warnings{};
+};
+
 // A SendReport on the wire, or the error of a send.
 struct SentReport {
   SentStatus error{};
@@ -47,6 +54,7 @@ struct SentReport {
   std::uint32_t expected = 0;
   std::string memory{};
   SentStatus persisted{};
+  std::vector<SentUpdate> updates{};
   std::vector<std::string> warnings{};
 };
 SentReport sent(const absl::StatusOr<SendReport>& report);
@@ -56,6 +64,9 @@ absl::StatusOr<SendReport> received(SentReport report);
 // keep it busy beyond any deadline.
 inline constexpr std::size_t kMostUnawaitedMessages = 1000;
 
+// Instead of the number of a call that a late rank has not begun.
+inline constexpr std::uint64_t kCallForStep = ~std::uint64_t{0};
+
 struct RankMessage {
   enum class Kind {
     kShards,  // `specs`, `description` and `numbers`: this rank's boxes, each as its tensor's index, offset and shape.
@@ -63,16 +74,16 @@ struct RankMessage {
     kMapped,  // the slot is mapped, and its shares are written; or `status` says why not. For a slot of several
               // regions: this rank's region is made. `description` is its SlotMemory::place, its memory is a descriptor
     kReady,   // this rank's call `number` has begun: `call` and `step`
-    kWritten,  // this rank's part of the slot is written; or `status` says why not. Of a region, `numbers` has its part
-               // of the digest's total, low and high
+    kWritten,   // this rank's part of the slot is written; or `status` says why not
     kDigested,  // this rank has digested its share of the tiles that several ranks write
     kPlan,      // `numbers`: which of its boxes this rank owns. Or `status`: the ranks' shards do not fit together
     kSlot,    // a slot with index `number`, `bytes` bytes after `data_offset`, and its `layout`. Descriptors: the slot,
-              // and the table (shared_table.h); none for a slot of several regions
+              // except one of several regions, and the table (shared_table.h)
     kForget,  // slot `number` is no longer used
     kWrite,   // write this rank's part into slot `number`; with totals, if `digest`
     kDigest,  // all ranks have written
-    kReport   // the outcome of call `number`; 0: of this and all later calls
+    kReport   // the outcome of call `number`; 0: of this and all later calls; kCallForStep: of the call for `step`, if
+              // this rank still makes it
   };
   explicit RankMessage(Kind of_kind = Kind::kReady, std::uint64_t with_number = 0)
       : kind(of_kind), number(with_number) {}

@@ -9,16 +9,17 @@
 namespace bascule::inline v0 {
 namespace {
 
-// The sum of the hashes of pages [first, last) that hold zeros.
-kernels::TileTotal total_of_zeros(std::uint64_t first, std::uint64_t last) {
+// For each tile that has some of the pages [first, last), the sum of the hashes of these, if they hold zeros.
+std::vector<kernels::TileTotal> totals_of_zeros(std::uint64_t first, std::uint64_t last) {
   alignas(64) static constexpr std::array<std::byte, kernels::kPageBytes> kZeros{};
   static const kernels::PageSums sums = kernels::plain_page_sums(kZeros.data());
-  kernels::TileTotal total;
+  std::vector<kernels::TileTotal> totals;
   for (std::uint64_t page = first; page < last; ++page) {
+    if (page == first || page % kernels::kTilePages == 0) totals.emplace_back();
     const Digest hash = kernels::mix128(sums.first, sums.second, page);
-    total.add({.low = hash.low, .high = hash.high});
+    totals.back().add({.low = hash.low, .high = hash.high});
   }
-  return total;
+  return totals;
 }
 
 }  // namespace
@@ -73,11 +74,14 @@ absl::Status RegionPacking::plan(const Layout& layout, std::uint32_t region, con
   bytes_ = own.bytes();
   const std::uint64_t begin = layout.region_borders()[region], end = layout.region_borders()[region + 1];
   const std::uint64_t granule = layout.division()->granule;
+  if (begin < end && begin % kernels::kTileBytes != 0)
+    return invalid_argument("region ", region, " begins at byte ", begin, ", expected a multiple of ",
+                            kernels::kTileBytes);
   if (bytes_ > end - begin || end - begin - bytes_ >= granule)
     return invalid_argument("this rank's boxes have ", bytes_, " bytes, and region ", region, " has ", end - begin);
   first_page_ = begin / kernels::kPageBytes;
-  zeros_ = begin < end ? total_of_zeros(first_page_ + kernels::pages_of(bytes_), kernels::pages_of(end))
-                       : kernels::TileTotal{};
+  end_ = end - begin;
+  zeros_ = totals_of_zeros(first_page_ + kernels::pages_of(bytes_), first_page_ + kernels::pages_of(end_));
   ++plan_number_;
   if (!queue_) return absl::OkStatus();
   device_plan_.reset();
@@ -86,33 +90,45 @@ absl::Status RegionPacking::plan(const Layout& layout, std::uint32_t region, con
   return absl::OkStatus();
 }
 
-absl::Status RegionPacking::begin(const HeldShards& held, SlotMemory& memory, bool digest, kernels::ThreadPool& pool) {
-  digest_ = digest;
-  totals_.clear();
+absl::StatusOr<std::unique_ptr<DeviceTable>> RegionPacking::reach(SharedTable& table) {
+  if (!queue_ || bytes_ == 0) return nullptr;
+  absl::StatusOr<std::unique_ptr<DeviceTable>> reached = queue_->open_table(own_part(table));
+  if (!reached.ok()) return annotate(reached.status(), "the digest table of this rank's region");
+  return reached;
+}
+
+// Regions begin at whole tiles.
+std::span<kernels::TileTotal> RegionPacking::own_part(SharedTable& table) const {
+  return table.totals().subspan(first_page_ / kernels::kTilePages, kernels::tiles_of(end_));
+}
+
+absl::Status RegionPacking::begin(const HeldShards& held, SlotMemory& memory, bool digest, SharedTable& table,
+                                  DeviceTable* on_device, kernels::ThreadPool& pool) {
+  totals_ = digest ? own_part(table) : std::span<kernels::TileTotal>();
   if (bytes_ == 0) return absl::OkStatus();
   look_at(held);
   if (queue_) {
     BASCULE_TRY(known_.check(queue_->device(), views_, plan_number_, ++read_number_));
-    return queue_->run(*device_plan_, addresses_, memory.device_memory.get(), digest, held.stream());
+    return queue_->run(*device_plan_, addresses_, memory.device_memory.get(), {digest, digest ? on_device : nullptr},
+                       held.stream());
   }
-  if (digest) totals_.resize(kernels::tiles_of(bytes_));
   kernels::pack(plan_.segments(), addresses_, memory.mapping.writable().subspan(memory.data_offset, bytes_), digest,
-                pool, nullptr, {}, {.first_page = first_page_, .totals = totals_});
+                pool, nullptr, {},
+                {.first_page = first_page_,
+                 .totals = digest ? totals_.first(kernels::tiles_of(bytes_)) : std::span<kernels::TileTotal>()});
   return absl::OkStatus();
 }
 
-absl::StatusOr<kernels::TileTotal> RegionPacking::finish(Deadline deadline) {
-  if (!digest_) {
-    if (queue_ && bytes_ > 0) BASCULE_TRY(queue_->finish(deadline).status());
-    return kernels::TileTotal{};
+absl::Status RegionPacking::finish(Deadline deadline) {
+  if (queue_ && bytes_ > 0) BASCULE_TRY(queue_->finish(deadline).status());
+  if (totals_.empty()) return absl::OkStatus();
+  const std::uint64_t written = kernels::tiles_of(bytes_), first = kernels::pages_of(bytes_) / kernels::kTilePages;
+  for (std::uint64_t i = 0; i < zeros_.size(); ++i) {
+    kernels::TileTotal& total = totals_[first + i];
+    if (first + i >= written) total = {};
+    total.add(zeros_[i]);
   }
-  kernels::TileTotal total = zeros_;
-  if (queue_ && bytes_ > 0) {
-    BASCULE_TRY(queue_->finish(deadline).status());
-    total.add(queue_->total());
-  }
-  for (const kernels::TileTotal& tile : totals_) total.add(tile);
-  return total;
+  return absl::OkStatus();
 }
 
 }  // namespace bascule::inline v0

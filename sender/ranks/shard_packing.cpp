@@ -50,6 +50,7 @@ absl::StatusOr<HeldShards> HeldShards::make(std::unique_ptr<ShardSource> source,
   BASCULE_ASSIGN(made.tensors_, made.source_->tensors());
   if (made.tensors_.empty()) return invalid_argument("register_shards: the model has no tensors");
   for (const ShardedTensor& tensor : made.tensors_) {
+    BASCULE_TRY(check_tensor_name(tensor.spec.name));
     BASCULE_TRY(checked_byte_count(tensor.spec.name, tensor.spec.dtype, tensor.spec.shape).status());
     for (const Shard& shard : tensor.shards) BASCULE_TRY(check_shard(tensor.spec, shard));
   }
@@ -78,7 +79,6 @@ absl::StatusOr<bool> HeldShards::refresh() {
   BASCULE_ASSIGN(tensors_, source_->tensors());
   if (tensors_.size() != registered_.size())
     return invalid_argument("the model has ", tensors_.size(), " tensors, registered were ", registered_.size());
-  bool changed = false;
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     ShardedTensor& known = registered_[t];
     const ShardedTensor& now = tensors_[t];
@@ -95,11 +95,11 @@ absl::StatusOr<bool> HeldShards::refresh() {
                                 " lies elsewhere in the tensor than when it was registered, or has another shape; make "
                                 "a new sender on all ranks for another sharding");
       BASCULE_TRY(check_shard(now.spec, now.shards[s]));
-      changed |= now.shards[s].strides != known.shards[s].strides;
+      other_strides_ |= now.shards[s].strides != known.shards[s].strides;
       known.shards[s].strides = now.shards[s].strides;
     }
   }
-  return changed;
+  return std::exchange(other_strides_, false);
 }
 
 // ---- how it is written ----

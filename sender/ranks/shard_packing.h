@@ -35,13 +35,14 @@ class HeldShards {
   std::vector<std::int64_t> numbers() const;
 
   // Asks the source again. INVALID_ARGUMENT names the tensor whose shards are no longer the registered ones. Returns
-  // whether strides have changed since the last call.
+  // whether strides have changed since the last call that was OK.
   absl::StatusOr<bool> refresh();
 
  private:
   std::unique_ptr<ShardSource> source_;
   std::span<const ShardedTensor> tensors_;
   std::vector<ShardedTensor> registered_;
+  bool other_strides_ = false;  // than at the last refresh() that was OK
 };
 
 class ShardPacking {

@@ -141,7 +141,7 @@ absl::StatusOr<RankMessage> ShardRank::obey_until(Kind kind, Deadline deadline) 
       case Kind::kReport:
         if (message->number == 0 && message->report)  // for all calls
           return lose(received(message->report->error));
-        if (message->number == call_) return message;
+        if (message->number == call_ || (message->number == kCallForStep && message->step == step_)) return message;
         break;
       default: break;
     }
@@ -153,7 +153,7 @@ absl::Status ShardRank::take_slot(RankMessage& message, std::vector<UniqueFd> de
   if (!message.layout || message.bytes != message.layout->bytes())
     return answer(Kind::kMapped, invalid_argument("rank 0 shows a slot without its memory, its table or its layout"));
   if (!message.layout->division()) return answer(Kind::kMapped, map_slot(message, std::move(descriptors)));
-  const absl::Status made = make_region(message);
+  const absl::Status made = make_region(message, descriptors);
   RankMessage mapped(Kind::kMapped);
   mapped.status = sent(made);
   if (!made.ok()) return say(mapped);
@@ -163,7 +163,8 @@ absl::Status ShardRank::take_slot(RankMessage& message, std::vector<UniqueFd> de
   return say(mapped, descriptor < 0 ? std::span<const int>() : std::span(&descriptor, 1));
 }
 
-absl::Status ShardRank::make_region(RankMessage& message) {
+absl::Status ShardRank::make_region(RankMessage& message, std::span<const UniqueFd> descriptors) {
+  if (descriptors.size() != 1) return invalid_argument("rank 0 shows a slot without its table");
   if (message.layout->division()->regions != options_.ranks)
     return invalid_argument("rank 0 shows a slot of ", message.layout->division()->regions, " regions for ",
                             options_.ranks, " ranks");
@@ -171,6 +172,7 @@ absl::Status ShardRank::make_region(RankMessage& message) {
     BASCULE_ASSIGN(transport_, scheme_.make_sender(endpoint_, /*epoch=*/0));
   }
   Slot slot;
+  BASCULE_ASSIGN(slot.table, SharedTable::map(descriptors.front().get(), message.bytes));
   if (message.layout->region_borders()[options_.rank] < message.layout->region_borders()[options_.rank + 1]) {
     BASCULE_ASSIGN(slot.region, transport_->make_region(*message.layout, options_.rank, held_->device()));
     slot.region.mapping.keep_from_children();
@@ -178,21 +180,26 @@ absl::Status ShardRank::make_region(RankMessage& message) {
   if (layout_ != message.layout) {
     slots_.clear();
     layout_ = std::move(message.layout);
-    BASCULE_TRY(plan_packing());
+    planned_ = false;
   }
+  BASCULE_TRY(plan_packing());
+  BASCULE_ASSIGN(slot.on_device, region_->reach(*slot.table));
   slots_.insert_or_assign(message.number, std::move(slot));
   return absl::OkStatus();
 }
 
 absl::Status ShardRank::plan_packing() {
+  if (planned_) return absl::OkStatus();
   if (!layout_->division()) {
     BASCULE_ASSIGN(packing_, ShardPacking::make(*layout_, *held_, owned_));
-    return absl::OkStatus();
+  } else {
+    if (!region_) {
+      BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
+    }
+    BASCULE_TRY(region_->plan(*layout_, options_.rank, *held_, owned_));
   }
-  if (!region_) {
-    BASCULE_ASSIGN(region_, RegionPacking::make(held_->device()));
-  }
-  return region_->plan(*layout_, options_.rank, *held_, owned_);
+  planned_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> descriptors) {
@@ -210,8 +217,9 @@ absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> des
   if (layout_ != message.layout) {
     slots_.clear();
     layout_ = std::move(message.layout);
-    BASCULE_TRY(plan_packing());
+    planned_ = false;
   }
+  BASCULE_TRY(plan_packing());
   packing_->mark(table);
   mapping.keep_from_children();
   slots_.insert_or_assign(message.number, Slot{.mapping = std::move(mapping),
@@ -223,7 +231,7 @@ absl::Status ShardRank::map_slot(RankMessage& message, std::vector<UniqueFd> des
 
 absl::Status ShardRank::write_part(RankMessage& message) {
   RankMessage written(Kind::kWritten);
-  const absl::Status done = caught([&] { return write(message, written.numbers); });  // it calls the user's code
+  const absl::Status done = caught([&] { return write(message); });  // it calls the user's code
   written.status = sent(done);
   BASCULE_TRY(say(written));
   const bool digests = message.digest && !layout_->division();  // tiles of several ranks
@@ -231,20 +239,20 @@ absl::Status ShardRank::write_part(RankMessage& message) {
   return absl::OkStatus();
 }
 
-absl::Status ShardRank::write(const RankMessage& message, std::vector<std::int64_t>& total) {
+absl::Status ShardRank::write(const RankMessage& message) {
   const auto slot = slots_.find(message.number);
   if (slot == slots_.end()) return invalid_argument("rank 0 names slot ", message.number, ", which it did not show");
   if (message.step != step_) return failed_precondition("it is at step ", step_, ", and rank 0 at step ", message.step);
   BASCULE_ASSIGN(const bool other_strides, held_->refresh());
-  if (other_strides) BASCULE_TRY(plan_packing());
+  planned_ &= !other_strides;
+  BASCULE_TRY(plan_packing());
   if (!layout_->division()) {
     packing_->write(*held_, slot->second.writable(), *slot->second.table, message.digest, pool_);
     return absl::OkStatus();
   }
-  BASCULE_TRY(region_->begin(*held_, slot->second.region, message.digest, pool_));
-  BASCULE_ASSIGN(const kernels::TileTotal sum, region_->finish(Deadline(endpoint_.timeout)));
-  total = {static_cast<std::int64_t>(sum.low), static_cast<std::int64_t>(sum.high)};
-  return absl::OkStatus();
+  BASCULE_TRY(region_->begin(*held_, slot->second.region, message.digest, *slot->second.table,
+                             slot->second.on_device.get(), pool_));
+  return region_->finish(Deadline(endpoint_.timeout));
 }
 
 // ---- calls ----

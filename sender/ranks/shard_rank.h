@@ -3,6 +3,7 @@
 // inside the public calls, and each wait has a deadline.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,7 +50,8 @@ class ShardRank {
     Mapping mapping{};
     std::uint64_t data_offset = 0, bytes = 0;
     std::optional<SharedTable> table{};
-    SlotMemory region{};  // this rank's own, if the slot consists of several
+    SlotMemory region{};                       // this rank's own, if the slot consists of several
+    std::unique_ptr<DeviceTable> on_device{};  // the region's part of the table, if a device writes that
     std::span<std::byte> writable() { return mapping.writable().subspan(data_offset, bytes); }
   };
 
@@ -60,10 +62,9 @@ class ShardRank {
   absl::StatusOr<RankMessage> obey_until(RankMessage::Kind kind, Deadline deadline);
   absl::Status take_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
   absl::Status map_slot(RankMessage& message, std::vector<UniqueFd> descriptors);
-  absl::Status make_region(RankMessage& message);
-  absl::Status plan_packing();
-  // `total`: this rank's part of the digest's, for a slot of several regions.
-  absl::Status write(const RankMessage& message, std::vector<std::int64_t>& total);
+  absl::Status make_region(RankMessage& message, std::span<const UniqueFd> descriptors);
+  absl::Status plan_packing();  // does nothing if the plan is still right
+  absl::Status write(const RankMessage& message);
   absl::Status write_part(RankMessage& message);
   absl::Status lose(const absl::Status& why);
   absl::Status reason_of_rank_0(const absl::Status& otherwise);
@@ -78,15 +79,16 @@ class ShardRank {
   std::optional<HeldShards> held_;
   std::vector<std::uint32_t> owned_;
   std::optional<Layout> layout_;
+  bool planned_ = false;  // for layout_ and the shards' present strides
   std::optional<ShardPacking> packing_;
   std::unique_ptr<SenderTransport> transport_;  // makes regions; destroyed after the slots
-  std::unique_ptr<RegionPacking> region_;
-  std::map<std::uint64_t, Slot> slots_;  // by rank 0's number
-  std::uint64_t call_ = 0;               // the number of the last call
+  std::map<std::uint64_t, Slot> slots_;         // by rank 0's number
+  std::unique_ptr<RegionPacking> region_;       // destroyed before the tables it fills
+  std::uint64_t call_ = 0;                      // the number of the last call
   std::uint64_t step_ = 0;
   bool pending_ = false;
   std::optional<RankMessage> report_;  // that came early
-  Version version_ = 0;
+  std::atomic<Version> version_ = 0;   // any thread reads it
 };
 
 }  // namespace bascule::inline v0

@@ -76,7 +76,7 @@ TEST(ControlPage, HasTheDigestTablesOfItsSlots) {
   for (const std::uint32_t slot : {0u, 1u, kMaxSlots - 1, kMaxSlots}) {
     ASSERT_THAT(page->add_table(slot), IsOk());
     page->begin(slot);
-    const std::span<kernels::TileTotal> table = page->table(slot);
+    const std::span<kernels::TileTotal> table = page->fill_table(slot);
     ASSERT_EQ(table.size(), kTiles);
     for (std::size_t tile = 0; tile < kTiles; ++tile) table[tile] = {.low = slot, .high = tile};
     page->seal(slot, 5, 100, Digest{.low = 1, .high = 2});
@@ -89,6 +89,9 @@ TEST(ControlPage, HasTheDigestTablesOfItsSlots) {
   }
   page->seal(1, 6, 100, std::nullopt);
   EXPECT_EQ(view->table(1), std::nullopt) << "sealed without a digest";
+  page->begin(1);
+  page->seal(1, 7, 100, Digest{.low = 1, .high = 2});
+  EXPECT_EQ(view->table(1), std::nullopt) << "the table is an older version's";
 }
 
 TEST(ControlPage, HasNoTablesUnlessTheyWereRequested) {

@@ -55,6 +55,18 @@ TEST(LayoutFromPlacements, RefusesATensorThatIsNotWhatItSays) {
       "larger than 2^62 bytes");
 }
 
+// The other end chose the name; a log that shows it must not be forged or cleared by it.
+TEST(LayoutFromPlacements, ShowsNoControlCharactersOfANameThatItRefuses) {
+  expect_refused(
+      [](auto& tensors, auto&, auto&) {
+        tensors[1].spec.name = "b\x1b[2J\n";
+        tensors[1].offset = 12;
+      },
+      "tensor b\\x1b[2J\\n F16 [4] lies at 12");
+  expect_refused([](auto& tensors, auto&, auto&) { tensors[0].spec.name = tensors[1].spec.name = "\x7f"; },
+                 "tensor \\x7f stands twice");
+}
+
 TEST(LayoutFromPlacements, RefusesATensorInAnotherPlace) {
   expect_refused([](auto& tensors, auto&, auto&) { tensors[1].offset = 17; }, "is not aligned to its element");
   expect_refused([](auto& tensors, auto&, auto&) { tensors[1].offset = 18; }, "or ends beyond the slot's 24 bytes");

@@ -9,6 +9,7 @@
 #include <bascule/kernels/cuda_pack.h>
 #include <bascule/kernels/cuda_unpack.h>
 #include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/device_totals.h>
 #include <bascule/transport/cuda/host_window.h>
 #include <bascule/transport/cuda/milestones.h>
 #include <bascule/transport/cuda/status.h>
@@ -34,7 +35,7 @@ using cuda::UniqueStream;
 // The common interface of both kinds of plan.
 class CudaPlan : public DevicePlan {
  public:
-  virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) = 0;
+  virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, Digesting digesting, Stream stream) = 0;
   virtual void forget() = 0;
   virtual Digest digest() const = 0;
   virtual kernels::TileTotal total() const = 0;
@@ -43,8 +44,8 @@ class CudaPlan : public DevicePlan {
 
 class Packs final : public CudaPlan {
  public:
-  kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) override {
-    return plan.pack(tensors, slot, want_digest, stream);
+  kc::CudaResult run(std::span<void* const> tensors, void* slot, Digesting digesting, Stream stream) override {
+    return plan.pack(tensors, slot, digesting.all, stream, cuda::output_of(digesting));
   }
   void forget() override { plan.forget(); }
   Digest digest() const override { return plan.digest(); }
@@ -55,8 +56,8 @@ class Packs final : public CudaPlan {
 
 class Unpacks final : public CudaPlan {
  public:
-  kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) override {
-    return plan.unpack(slot, tensors, want_digest, stream);
+  kc::CudaResult run(std::span<void* const> tensors, void* slot, Digesting digesting, Stream stream) override {
+    return plan.unpack(slot, tensors, digesting.all, stream, cuda::output_of(digesting));
   }
   void forget() override { plan.forget(); }
   Digest digest() const override { return plan.digest(); }
@@ -118,23 +119,40 @@ class CudaQueue final : public DeviceQueue {
     return std::shared_ptr<std::byte>(memory, memory->as<std::byte>());
   }
 
-  absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot, bool want_digest,
-                   Caller caller) override {
+  absl::StatusOr<std::unique_ptr<DeviceTable>> make_table(std::uint64_t tiles,
+                                                          std::span<const std::uint8_t> wanted) override {
+    BASCULE_TRY(usable());
+    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(cuda_status(guard.result()));
+    absl::StatusOr<std::unique_ptr<DeviceTable>> made = cuda::CudaTable::make(tiles, wanted);
+    return made.ok() ? std::move(made) : keep(made.status());
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceTable>> open_table(std::span<kernels::TileTotal> totals) override {
+    BASCULE_TRY(usable());
+    absl::StatusOr<std::unique_ptr<DeviceTable>> made = cuda::CudaTable::open(device_, totals);
+    return made.ok() ? std::move(made) : keep(made.status());
+  }
+
+  absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
+                   Digesting digesting, Caller caller) override {
     auto& made = static_cast<CudaPlan&>(plan);
-    if (want_digest) BASCULE_TRY(check_digestible(made.slot_bytes()));
+    if (digesting.all) BASCULE_TRY(check_digestible(made.slot_bytes()));
     take_addresses(tensors);
     return enqueue(caller, [&] {
-      digest_ = want_digest ? Made::kByPlan : Made::kNone;
+      digest_ = digesting.all ? Made::kByPlan : Made::kNone;
       plan_ = &made;
-      return made.run(addresses_, const_cast<std::byte*>(slot), want_digest, stream_.get());
+      return made.run(addresses_, const_cast<std::byte*>(slot), digesting, stream_.get());
     });
   }
 
-  absl::Status digest(std::span<const std::byte> slot, Caller caller) override {
-    BASCULE_TRY(check_digestible(slot.size()));
+  absl::Status digest(std::span<const std::byte> slot, Digesting digesting, Caller caller) override {
+    if (digesting.all) BASCULE_TRY(check_digestible(slot.size()));
     return enqueue(caller, [&] {
-      digest_ = Made::kAlone;
-      return kc::digest(slot.data(), slot.size(), cell_, stream_.get());
+      digest_ = digesting.all ? Made::kAlone : Made::kNone;
+      const kc::TileOutput of_tiles = cuda::output_of(digesting);
+      return digesting.all ? kc::digest(slot.data(), slot.size(), cell_, stream_.get(), of_tiles)
+                           : kc::total_tiles(slot.data(), slot.size(), of_tiles, stream_.get());
     });
   }
 
@@ -156,19 +174,20 @@ class CudaQueue final : public DeviceQueue {
   }
 
   absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
-                             bool want_digest, Caller caller) override {
+                             Digesting digesting, Caller caller) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
     packed_bytes_ = packs.slot_bytes();
-    if (want_digest) BASCULE_TRY(check_digestible(packed_bytes_));
+    if (digesting.all) BASCULE_TRY(check_digestible(packed_bytes_));
     piece_bytes_ = piece_bytes_of(packed_bytes_);
     BASCULE_TRY(usable());
     BASCULE_TRY(make_room_for_parts());
     take_addresses(tensors);
     return enqueue(caller, [&]() -> absl::Status {
-      digest_ = want_digest ? Made::kByPlan : Made::kNone;
+      digest_ = digesting.all ? Made::kByPlan : Made::kNone;
       plan_ = &static_cast<Packs&>(plan);
       BASCULE_TRY(left_.let_wait(stream_.get()));
-      BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), want_digest, stream_.get())));
+      BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), digesting.all, stream_.get(),
+                                          cuda::output_of(digesting))));
       for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
         const std::uint64_t end = std::min(begin + piece_bytes_, packed_bytes_);
         BASCULE_TRY(cuda_status(packs.advance(end, stream_.get())));
@@ -212,11 +231,15 @@ class CudaQueue final : public DeviceQueue {
   }
 
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
-                       bool want_digest) override {
-    if (want_digest) BASCULE_TRY(check_digestible(slot.size(), "read it in place, on its own device"));
+                       Digesting digesting) override {
+    if (digesting.all) BASCULE_TRY(check_digestible(slot.size(), "read it in place, on its own device"));
     return enqueue(std::nullopt, [&]() -> absl::Status {
-      digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
-      if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &incoming_)));
+      digest_ = digesting.all && end == slot.size() ? Made::kAlone : Made::kNone;
+      const kc::TileOutput of_tiles = cuda::output_of(digesting);
+      if (digesting.all && begin == 0)
+        BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &incoming_, 0, of_tiles)));
+      const kc::DigestOutput target =
+          digesting.all ? incoming_ : kc::DigestOutput{.bytes = slot.size(), .of_tiles = of_tiles};
       if (begin == 0) copied_in_.restart();
       const std::uint64_t all = end;
       while (begin < end) {
@@ -224,9 +247,9 @@ class CudaQueue final : public DeviceQueue {
         BASCULE_TRY(static_cast<cuda::CudaWindow&>(from).copy_in(begin, next, slot.data(), copies_.get()));
         BASCULE_TRY(left_.record(copies_.get()));
         BASCULE_TRY(left_.let_wait(stream_.get()));
-        if (want_digest)
-          BASCULE_TRY(cuda_status(kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(next),
-                                                   incoming_, cell_, stream_.get())));
+        if (digesting.all || digesting.table != nullptr)
+          BASCULE_TRY(cuda_status(kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(next), target,
+                                                   cell_, stream_.get())));
         begin = next;
       }
       return copied_in_.record(all, copies_);

@@ -18,6 +18,8 @@ from test_trl_client import made
 
 import bascule
 import bascule.trl
+from bascule import sharded
+from bascule.tensors import describe
 
 PATIENCE = 300  # seconds, longer than anything healthy takes
 RANKS, VERSIONS = 2, 3
@@ -74,8 +76,11 @@ def trains(rank, folder, endpoint, obstacle, answers):
     try:
         accelerator, model, optimizer = sharded_model()
         generation = generation_of(accelerator, model, endpoint)
-        if obstacle and rank == 1:
+        if obstacle == "one rank" and rank == 1:
             bascule._trl_shards.HeldModel = refuses
+        if obstacle == "scheme":  # shards on GPUs
+            sharded.describe = lambda name, tensor: (*describe(name, tensor)[:4], 0)
+            sharded.current_stream = lambda device: 0
         whole = distributed.tensor.DTensor.full_tensor
         for version in range(VERSIONS):
             model(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
@@ -101,9 +106,10 @@ def refuses(*arguments):
 
 
 @pytest.mark.parametrize("obstacle, line", [
-    (False, "each rank sends the shards that it holds; nothing is gathered"),
-    (True, "TRL gathers the weights for each update; their shards are not sent: tensor lm_head.weight is on GPU 0"),
-], ids=["shards", "one rank cannot"])
+    ("", "each rank sends the shards that it holds; nothing is gathered"),
+    ("one rank", "their shards are not sent: tensor lm_head.weight is on GPU 0"),
+    ("scheme", "their shards are not sent: rank 0: the shards lie in device 0, and shm keeps its slots in host memory"),
+], ids=["shards", "one rank cannot", "the scheme cannot"])
 def test_each_version_is_what_full_tensor_gives(endpoint, tmp_path, obstacle, line):
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
@@ -119,7 +125,8 @@ def test_each_version_is_what_full_tensor_gives(endpoint, tmp_path, obstacle, li
                 for name, tensor in wanted.items():
                     assert torch.equal(found[name], tensor), name
                 receiver.finish()
-            assert dict(answers.get(timeout=PATIENCE) for _ in ranks) == {0: [line], 1: []}
+            said = dict(answers.get(timeout=PATIENCE) for _ in ranks)
+            assert len(said[0]) == 1 and line in said[0][0] and said[1] == [], said
     finally:
         for each in ranks:
             each.kill()

@@ -236,6 +236,28 @@ def _fail(rank, ranks, folder, endpoint):
     return texts
 
 
+def _fail_alone(rank, ranks, folder, endpoint):
+    tensors = {"a": torch.ones(4)}
+    with bascule.Sender(endpoint, sharded=True, expect_workers=0) as sender:
+        sender.register_model(tensors, timeout=PATIENCE)
+        if rank == 1:
+            tensors["a"] = torch.ones(5)
+        try:
+            sender.send(step=1)
+        except bascule.BasculeError as error:
+            text = f"{error.code}: {error}"
+        tensors["a"] = torch.ones(4)
+        return text, sender.send(step=2).version
+
+
+def test_a_tensor_that_changed_on_one_rank_is_named_on_all(endpoint, tmp_path):
+    with Ranks(2, tmp_path, _fail_alone, endpoint) as started:
+        answers = started.answer(2)
+    for text, version in answers.values():
+        assert text.startswith("INVALID_ARGUMENT") and "rank 1 (pid " in text and "tensor a: this rank holds F32 [5]" in text
+        assert version == 2  # the first was aborted
+
+
 def shown(endpoint):
     """What `bascule status` shows of the ranks."""
     lines = []
@@ -320,6 +342,16 @@ def test_tensors_on_a_gpu_need_slots_there(endpoint, alone, monkeypatch):
     with bascule.Sender(f"{endpoint}-2", sharded=True) as sender:
         assert "tensor a is in the memory of GPU 0 and c in host memory" in refusal(
             lambda: sender.register_model({"a": torch.ones(2), "c": torch.ones(2)}))
+
+
+def test_a_tensor_that_moves_to_a_gpu_is_refused(endpoint, alone, monkeypatch):
+    with bascule.Sender(endpoint, sharded=True, expect_workers=0) as sender:
+        sender.register_model({"a": torch.ones(2)})
+        real = sharded.describe
+        monkeypatch.setattr(sharded, "describe", lambda name, tensor: (*real(name, tensor)[:3], 4096, 0))
+        assert "tensor a is in the memory of GPU 0; it was registered in host memory" in refusal(lambda: sender.send(step=1))
+        monkeypatch.undo()
+        assert sender.send(step=2).complete
 
 
 def boxes(shape, sizes, placements):

@@ -31,6 +31,27 @@ TEST(CudaDigest, IsThatOfTheHostForEveryLength) {
   }
 }
 
+// With and without the digest of all; more tiles than a block takes in turn.
+TEST(CudaDigest, TotalsOfTilesAreThoseOfTheHost) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(19);
+  for (const std::size_t length : {std::size_t{1}, std::size_t{65'536}, std::size_t{9'000'003}}) {
+    SCOPED_TRACE(length);
+    std::vector<std::byte> bytes(length);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    const OnDevice device(bytes);
+    DigestCell cell;
+    ASSERT_CUDA(DigestCell::make(&cell));
+    const TotalsOnDevice all(length, true), some(length, false);
+    ASSERT_CUDA(digest(device.data(), length, cell, nullptr, all.output()));
+    ASSERT_CUDA(total_tiles(device.data(), length, some.output(), nullptr));
+    ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+    all.expect_of(bytes);
+    some.expect_of(bytes);
+    EXPECT_EQ(to_hex(cell.digest()), to_hex(digest_of(bytes)));
+  }
+}
+
 TEST(CudaDigest, RefusesMoreTilesThanItsTotalsCount) {
   BASCULE_NEEDS_GPUS(1);
   DigestCell cell;

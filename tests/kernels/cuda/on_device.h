@@ -9,7 +9,9 @@
 #include <span>
 #include <vector>
 
+#include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/cuda_memory.h>
+#include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
@@ -52,6 +54,38 @@ class OnDevice {
   static constexpr std::byte kUntouchedByte{0x5a};
   DeviceMemory memory_;
   std::size_t bytes_, shift_;
+};
+
+// Where kernels store tiles' totals: all, or those of every third tile.
+class TotalsOnDevice {
+ public:
+  explicit TotalsOnDevice(std::uint64_t slot_bytes, bool all) : tiles_(tiles_of(slot_bytes)), wanted_(tiles_) {
+    for (std::uint64_t tile = 0; tile < tiles_; ++tile) wanted_[tile] = all || tile % 3 == 1 ? 1 : 0;
+    EXPECT_TRUE(PinnedMemory::make((tiles_ + 1) * sizeof(TileTotal), &totals_).ok());
+    EXPECT_TRUE(DeviceMemory::make(tiles_ + 1, &marks_).ok());
+    EXPECT_EQ(cudaMemcpy(marks_.as<void>(), wanted_.data(), tiles_, cudaMemcpyHostToDevice), cudaSuccess);
+    std::fill_n(totals_.as<TileTotal>(), tiles_, kUntouchedTotal);
+    output_ = {.totals = totals_.as<TileTotal>(), .wanted = all ? nullptr : marks_.as<std::uint8_t>()};
+  }
+  const TileOutput& output() const { return output_; }
+
+  // The totals must be those of `slot`, and nothing else was written.
+  void expect_of(std::span<const std::byte> slot) const {
+    for (std::uint64_t tile = 0; tile < tiles_; ++tile) {
+      const std::uint64_t begin = tile * kTileBytes;
+      const TileTotal expected =
+          tile_total(slot.subspan(begin, std::min(kTileBytes, slot.size() - begin)), tile * kTilePages);
+      ASSERT_EQ(totals_.as<TileTotal>()[tile], wanted_[tile] != 0 ? expected : kUntouchedTotal) << "tile " << tile;
+    }
+  }
+
+ private:
+  static constexpr TileTotal kUntouchedTotal{.low = 0x5a, .high = 0xa5};
+  std::uint64_t tiles_;
+  std::vector<std::uint8_t> wanted_;
+  PinnedMemory totals_;
+  DeviceMemory marks_;
+  TileOutput output_;
 };
 
 // With a CPU's plain code.

@@ -33,8 +33,12 @@ void expect_packed(const Tensors& tensors, const std::vector<std::byte>& expecte
   ASSERT_CUDA(PackPlan::make(tensors.segments, tensors.addresses.size(), tensors.slot_bytes, &plan, arithmetic));
   for (const bool want_digest : {true, false, true}) {
     const OnDevice slot(std::vector<std::byte>(tensors.slot_bytes, std::byte{0xa5}));
-    ASSERT_CUDA(plan.pack(device.addresses, slot.data(), want_digest, nullptr));
+    const TotalsOnDevice totals(tensors.slot_bytes, /*all=*/true);
+    ASSERT_CUDA(plan.pack(device.addresses, slot.data(), want_digest, nullptr, totals.output()));
     ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+    if (want_digest && plan.makes_totals()) {
+      ASSERT_NO_FATAL_FAILURE(totals.expect_of(expected));
+    }
     const std::vector<std::byte> found = slot.bytes();
     const auto at = std::ranges::mismatch(expected, found).in1 - expected.begin();
     ASSERT_EQ(static_cast<std::size_t>(at), expected.size()) << "the first byte that differs";

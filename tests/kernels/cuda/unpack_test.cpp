@@ -25,8 +25,10 @@ void expect_unpacked(Boxes& boxes, std::size_t shift = 0, std::uint32_t regions 
       storages.emplace_back(boxes.storages[i], shift);
       addresses.push_back(storages.back().data() + boxes.shifts[i]);
     }
-    ASSERT_CUDA(plan.unpack(slot.data(), addresses, want_digest, nullptr));
+    const TotalsOnDevice totals(boxes.slot.size(), /*all=*/want_digest);
+    ASSERT_CUDA(plan.unpack(slot.data(), addresses, want_digest, nullptr, totals.output()));
     ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+    ASSERT_NO_FATAL_FAILURE(totals.expect_of(boxes.slot));
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const std::vector<std::byte> found = storages[i].bytes();
       const auto at = std::ranges::mismatch(expected[i], found).in1 - expected[i].begin();

@@ -203,6 +203,16 @@ TEST_P(MemmapTest, ADroppedSlotGoesOnceANewerVersionIsThere) {
   EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 2u);
 }
 
+TEST_P(MemmapTest, ASlotThatWasNeverWrittenCanBeMadeAgainAtOnce) {
+  MemmapTrainer sender = trainer();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_THAT(sender.make_slot(0), IsOk()) << i;
+    sender.unmake_slot(0);
+  }
+  sender.send(0, 1);
+  EXPECT_EQ(serve_alone(*memmap_reader(folder_.path())).version, 1u);
+}
+
 TEST_P(MemmapTest, ADroppedSlotThatIsReadStaysUntilItsReaderLetsGo) {
   MemmapTrainer sender = trainer();
   sender.send(0, 1);

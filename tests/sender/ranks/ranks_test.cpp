@@ -104,6 +104,47 @@ TEST_P(TwoRanks, WaitForAnEngineOnRank0AndReportItOnAll) {
   serving.join();
 }
 
+// Its rows come from both ranks' boxes, which fill the table together.
+TEST_P(TwoRanks, AnEngineThatCopiesPartsVerifiesThem) {
+  start_well();
+  for (const bool always : {false, true}) {
+    SCOPED_TRACE(always);
+    std::vector<float> rows(600 * 70);
+    absl::StatusOr<Receiver> engine = Receiver::connect(
+        {.endpoint = cat(endpoint(), always ? "?digest=always" : ""), .worker = "engine-0", .scheme = scheme_given_});
+    ASSERT_THAT(engine, IsOk());
+    const TargetTensor target{.name = "rows",
+                              .dtype = DType::kF32,
+                              .shape = {600, 70},
+                              .data = reinterpret_cast<std::byte*>(rows.data()),
+                              .parts = {{"w", {{.dim = 0, .begin = 100, .end = 700}}}}};
+    ASSERT_THAT(engine->register_model({target}, {.apply = Apply::kCommit, .partial = true}), IsOk());
+    engine->join();
+    std::atomic<bool> over = false;
+    std::thread serving([&] {
+      while (!over) {
+        engine->commit();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    EXPECT_THAT(senders_[0]->wait_for_workers(1, patience()), IsOk());
+    const int version = always ? 2 : 1;
+    fill(version);
+    for (const auto& report : send(static_cast<std::uint64_t>(version))) {
+      EXPECT_THAT(report, IsOk());
+      if (!report.ok()) continue;
+      const auto worker = std::ranges::find(report->workers, WorkerState::kServing, &WorkerReport::state);
+      ASSERT_NE(worker, report->workers.end());
+      ASSERT_TRUE(worker->bytes.has_value());
+      EXPECT_LT(worker->bytes->read, report->bytes) << "not the whole version";
+      EXPECT_EQ(worker->bytes->verified == worker->bytes->read, always) << "of " << worker->bytes->read << " bytes";
+    }
+    over = true;
+    serving.join();
+    for (std::uint64_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], value(version, 0, 100 * 70 + i));
+  }
+}
+
 TEST_P(TwoRanks, SendInTheBackground) {
   start_well();
   const auto begun = on_all_ranks([&](std::size_t rank) { return senders_[rank]->send_async({.step = 3}); });

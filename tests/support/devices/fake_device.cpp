@@ -173,6 +173,26 @@ struct FakePlan final : DevicePlan {
   std::uint64_t slot_bytes = 0;
 };
 
+// What a device would write, made by a thread of the host.
+struct FakeTable final : DeviceTable {
+  std::vector<std::uint8_t> wanted;
+  std::vector<kernels::TileTotal> own;
+  std::span<kernels::TileTotal> filled;
+
+  std::span<const kernels::TileTotal> totals() const override { return filled; }
+  // Stores the totals of the wanted tiles.
+  static void fill(DeviceTable* table, std::span<const std::byte> slot) {
+    if (table == nullptr) return;
+    auto& made = static_cast<FakeTable&>(*table);
+    for (std::uint64_t tile = 0; tile < kernels::tiles_of(slot.size()); ++tile) {
+      const std::uint64_t begin = tile * kernels::kTileBytes;
+      if (made.wanted.empty() || made.wanted[tile] != 0)
+        made.filled[tile] = kernels::tile_total(slot.subspan(begin, std::min(kernels::kTileBytes, slot.size() - begin)),
+                                                tile * kernels::kTilePages);
+    }
+  }
+};
+
 class FakeWindow final : public HostWindow {
  public:
   explicit FakeWindow(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -215,18 +235,36 @@ class FakeQueue final : public DeviceQueue {
     return std::shared_ptr<std::byte>(new std::byte[bytes]{}, std::default_delete<std::byte[]>());
   }
 
-  absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot, bool want_digest,
-                   Caller caller) override {
+  absl::StatusOr<std::unique_ptr<DeviceTable>> make_table(std::uint64_t tiles,
+                                                          std::span<const std::uint8_t> wanted) override {
+    auto made = std::make_unique<FakeTable>();
+    made->wanted.assign(wanted.begin(), wanted.end());
+    made->own.resize(tiles);
+    made->filled = made->own;
+    return made;
+  }
+  absl::StatusOr<std::unique_ptr<DeviceTable>> open_table(std::span<kernels::TileTotal> totals) override {
+    auto made = std::make_unique<FakeTable>();
+    made->filled = totals;
+    return made;
+  }
+
+  absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
+                   Digesting digesting, Caller caller) override {
     std::vector<std::byte*> to;
     for (const std::byte* tensor : tensors) to.push_back(const_cast<std::byte*>(tensor));
     const auto& made = static_cast<FakePlan&>(plan);
-    return enqueue(caller, [found = digest_, &made, to = std::move(to), slot, want_digest] {
+    return enqueue(caller, [found = digest_, &made, to = std::move(to), slot, digesting] {
       kernels::ThreadPool pool(1);
-      *found = kernels::unpack(made.segments, to, {slot, made.slot_bytes}, want_digest, pool);
+      *found = kernels::unpack(made.segments, to, {slot, made.slot_bytes}, digesting.all, pool);
+      FakeTable::fill(digesting.table, {slot, made.slot_bytes});
     });
   }
-  absl::Status digest(std::span<const std::byte> slot, Caller caller) override {
-    return enqueue(caller, [found = digest_, slot] { *found = digest_of(slot); });
+  absl::Status digest(std::span<const std::byte> slot, Digesting digesting, Caller caller) override {
+    return enqueue(caller, [found = digest_, slot, digesting] {
+      *found = digesting.all ? std::optional(digest_of(slot)) : std::nullopt;
+      FakeTable::fill(digesting.table, slot);
+    });
   }
   absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t,
                              std::uint64_t end) override {
@@ -243,7 +281,8 @@ class FakeQueue final : public DeviceQueue {
     if (state_.lost) return lost_status();
     return std::make_shared<FakeWindow>(bytes);
   }
-  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting,
+                             Caller) override {
     return not_there();
   }
   absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_there(); }
@@ -251,11 +290,12 @@ class FakeQueue final : public DeviceQueue {
     return not_there();
   }
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
-                       bool want_digest) override {
+                       Digesting digesting) override {
     const std::span<const std::byte> bytes = static_cast<FakeWindow&>(from).bytes();
-    return enqueue(std::nullopt, [found = digest_, bytes, begin, end, slot, want_digest] {
+    return enqueue(std::nullopt, [found = digest_, bytes, begin, end, slot, digesting] {
       std::memcpy(&slot[begin], &bytes[begin], end - begin);
-      *found = want_digest && end == slot.size() ? std::optional(digest_of(slot)) : std::nullopt;
+      if (end == slot.size()) FakeTable::fill(digesting.table, slot);
+      *found = digesting.all && end == slot.size() ? std::optional(digest_of(slot)) : std::nullopt;
     });
   }
   absl::Status copy_to_host(const std::byte*, HostWindow&, Deadline) override { return not_there(); }

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include <bascule/kernels/tiles.h>
 #include <bascule/transport/posix/memfd.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {
 
-constexpr std::uint64_t kGranule = 8192;  // not a whole tile, so that no tile begins where a region does
+constexpr std::uint64_t kGranule = kernels::kTileBytes;
 
 class Regions final : public SenderTransport {
  public:

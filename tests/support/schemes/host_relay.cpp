@@ -40,13 +40,13 @@ class HostQueue final : public DeviceQueue {
     return std::make_shared<HostMemory>(bytes);
   }
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
-                       bool want_digest) override {
+                       Digesting digesting) override {
     if (hooks_.before_copy) BASCULE_TRY(hooks_.before_copy());
     const std::span<const std::byte> bytes = static_cast<HostMemory&>(from).bytes();
     std::memcpy(slot.data() + begin, bytes.data() + begin, end - begin);
     arrived_ = end;
     digest_.reset();
-    if (want_digest && end == slot.size()) digest_ = kernels::digest(slot, pool_);
+    if (digesting.all && end == slot.size()) digest_ = kernels::digest(slot, pool_);
     return absl::OkStatus();
   }
   absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline) override {
@@ -69,15 +69,22 @@ class HostQueue final : public DeviceQueue {
     return not_asked();
   }
   absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t, std::string_view) override { return not_asked(); }
-  absl::Status run(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+  absl::Status run(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting, Caller) override {
     return not_asked();
   }
-  absl::Status digest(std::span<const std::byte>, Caller) override { return not_asked(); }
+  absl::Status digest(std::span<const std::byte>, Digesting, Caller) override { return not_asked(); }
+  absl::StatusOr<std::unique_ptr<DeviceTable>> make_table(std::uint64_t, std::span<const std::uint8_t>) override {
+    return not_asked();
+  }
+  absl::StatusOr<std::unique_ptr<DeviceTable>> open_table(std::span<kernels::TileTotal>) override {
+    return not_asked();
+  }
   absl::Status digest_behind(Stream, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {
     return not_asked();
   }
   absl::Status run_behind(Stream) override { return not_asked(); }
-  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting,
+                             Caller) override {
     return not_asked();
   }
   absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }

@@ -145,7 +145,7 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
       begin = end;
     }
     ASSERT_THAT(queue_->finish(Deadline(absl::Seconds(30))), IsOk());
-    ASSERT_THAT(queue_->digest({slot->get(), kBytes}, std::nullopt), IsOk());
+    ASSERT_THAT(queue_->digest({slot->get(), kBytes}, true, std::nullopt), IsOk());
     kernels::ThreadPool pool(4);
     const auto digest = queue_->finish(Deadline(absl::Seconds(30)));
     ASSERT_THAT(digest, IsOk());
