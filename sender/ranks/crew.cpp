@@ -10,23 +10,6 @@ namespace {
 
 using Kind = RankMessage::Kind;
 
-// Returns the sum of `totals`, and copies them to `to` unless that is empty. A model of 16 GB has 4 MB of them.
-kernels::TileTotal add_up(std::span<const kernels::TileTotal> totals, std::span<kernels::TileTotal> to,
-                          kernels::ThreadPool& pool) {
-  constexpr std::size_t kAtATime = 8192;
-  std::vector<kernels::TileTotal> sums((totals.size() + kAtATime - 1) / kAtATime);
-  pool.run(sums.size(), [&](std::size_t task) {
-    const std::size_t begin = task * kAtATime, end = std::min(begin + kAtATime, totals.size());
-    for (std::size_t i = begin; i < end; ++i) {
-      sums[task].add(totals[i]);
-      if (!to.empty()) to[i] = totals[i];
-    }
-  });
-  kernels::TileTotal total;
-  for (const kernels::TileTotal& sum : sums) total.add(sum);
-  return total;
-}
-
 }  // namespace
 
 std::string Crew::name_of_rank(std::size_t rank) const { return cat("rank ", rank, " (pid ", members_[rank].pid, ")"); }
@@ -238,7 +221,7 @@ absl::StatusOr<std::optional<Digest>> Crew::finish(Deadline deadline, kernels::T
     BASCULE_TRY(digest_shared_tiles(deadline, pool));
   }
   if (!digest_) return std::nullopt;
-  return add_up(writing_->table->totals(), table, pool).finish(slot_->bytes);
+  return writing_->table->add_up(table, pool).finish(slot_->bytes);
 }
 
 absl::Status Crew::digest_shared_tiles(Deadline deadline, kernels::ThreadPool& pool) {

@@ -56,4 +56,20 @@ void SharedTable::digest_share(std::span<const std::byte> slot, std::size_t rank
   });
 }
 
+kernels::TileTotal SharedTable::add_up(std::span<kernels::TileTotal> to, kernels::ThreadPool& pool) {
+  constexpr std::size_t kAtATime = 8192;  // totals
+  const std::span<const kernels::TileTotal> all = totals();
+  std::vector<kernels::TileTotal> sums((all.size() + kAtATime - 1) / kAtATime);
+  pool.run(sums.size(), [&](std::size_t task) {
+    const std::size_t begin = task * kAtATime, end = std::min(begin + kAtATime, all.size());
+    for (std::size_t i = begin; i < end; ++i) {
+      sums[task].add(all[i]);
+      if (!to.empty()) to[i] = all[i];
+    }
+  });
+  kernels::TileTotal total;
+  for (const kernels::TileTotal& sum : sums) total.add(sum);
+  return total;
+}
+
 }  // namespace bascule::inline v0
