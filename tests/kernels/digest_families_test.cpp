@@ -202,11 +202,14 @@ TEST_P(DigestOfFamilies, SeesEveryChange) {
   RecordProperty("pairs", std::to_string(pairs));
 }
 
+// All dtypes with all contents; if instrumented, only with zeros and random numbers, since other contents differ in
+// what is hashed, not in what is read.
 std::vector<Case> cases() {
+  const std::size_t step = kIsInstrumented ? contents().size() - 1 : 1;
   std::vector<Case> all;
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32, DType::kI16,
                             DType::kI8, DType::kU8, DType::kBool})
-    for (std::size_t content = 0; content < contents().size(); ++content) all.push_back({dtype, content});
+    for (std::size_t content = 0; content < contents().size(); content += step) all.push_back({dtype, content});
   return all;
 }
 

@@ -69,7 +69,7 @@ class UnpackOn : public testing::TestWithParam<NamedProcessor> {
 };
 
 TEST_P(UnpackOn, RandomBoxesAreThoseOfTheNaiveUnpack) {
-  for (std::uint64_t seed = 1; seed <= (kIsSlow ? 3 : 16); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (kIsSlow ? 3 : kIsInstrumented ? 6 : 16); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Boxes boxes = random_boxes(seed, 5 + seed * 4, seed % 3 == 0 ? 200'000 : 20'000);
     const Naive expected = unpacked_naively(boxes);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/timing.h"
 #include <bascule/trainer_ref/grpo/reward/math_text.h>
 #include <bascule/transport/status.h>
 
@@ -318,17 +319,19 @@ TEST(MathAnswer, WhatIsTooLongForANumberIsComparedDigitByDigit) {
   EXPECT_TRUE(matches("1e99999", "it is 1e99999"));
 }
 
-// A reader that backtracks would take hours for each of these; a test has two minutes.
+// A reader that backtracks would take hours for each of these; a test has two minutes. A sanitized build reads a tenth
+// of each, in the same states.
 TEST(MathAnswer, TakesTimeInProportionToTheText) {
-  constexpr int kTimes = 200'000;
-  for (const std::string& completion : {std::string(1 << 20, '7'),
-                                        std::string(1 << 20, '{'),
-                                        std::string(1 << 20, '}'),
-                                        std::string(1 << 20, ' '),
-                                        std::string(1 << 20, '\\'),
-                                        std::string(1 << 20, '#'),
-                                        std::string(1 << 20, '='),
-                                        std::string(1 << 20, '^'),
+  constexpr int kTimes = test::kSlowdown == 1 ? 200'000 : 20'000;
+  constexpr std::size_t kBytes = 5 * kTimes;
+  for (const std::string& completion : {std::string(kBytes, '7'),
+                                        std::string(kBytes, '{'),
+                                        std::string(kBytes, '}'),
+                                        std::string(kBytes, ' '),
+                                        std::string(kBytes, '\\'),
+                                        std::string(kBytes, '#'),
+                                        std::string(kBytes, '='),
+                                        std::string(kBytes, '^'),
                                         repeated("\\boxed{", kTimes),
                                         repeated("\\boxed{", kTimes) + repeated("}", kTimes),
                                         repeated("\\frac{1}{", kTimes),
@@ -341,7 +344,7 @@ TEST(MathAnswer, TakesTimeInProportionToTheText) {
                                         repeated("1e999 ", kTimes),
                                         repeated("1*10^", kTimes),
                                         repeated("answer is ", kTimes),
-                                        repeated("1 ", kTimes) + std::string(1 << 20, ' '),
+                                        repeated("1 ", kTimes) + std::string(kBytes, ' '),
                                         repeated("####\n", kTimes),
                                         repeated("\\text{", kTimes),
                                         repeated("- ", kTimes),
