@@ -135,7 +135,7 @@ class Attachment {
   std::unique_ptr<DeviceQueue> queue_;  // the slots' device's queue, if tensors are fused there
   std::unique_ptr<DevicePlan> fuses_;
   std::map<SlotId, Tensors> tensors_;
-  std::vector<std::shared_ptr<PartCheck>> checks_;  // those that nobody holds are used again
+  std::vector<std::shared_ptr<PartCheck>> checks_;  // one that no version holds is used again
 };
 
 }  // namespace bascule::inline v0

@@ -289,7 +289,7 @@ class Sender:
     def version(self) -> int:
         """The last version that this sender published; before its first, the highest number that earlier ones used.
 
-        On a rank of a sharded trainer other than 0: that of its last report, or 0.
+        On a rank of a sharded trainer other than 0: the version in its last report, or 0.
         """
         return self._open().version()
 

@@ -69,8 +69,8 @@ class Crew {
   std::vector<RankStatus> status();
 
   // Waits until all ranks have stated their shards, and proves that they fit together. Then calls `use`, which takes
-  // held() and division(). INVALID_ARGUMENT names the tensor and the ranks; all ranks get the same text, also of an
-  // error of `use`.
+  // held() and division(). INVALID_ARGUMENT names the tensor and the ranks; all ranks get the same text, even if it is
+  // `use` that failed.
   absl::Status meet(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
                     const std::function<absl::Status()>& use);
   const HeldShards& held() const { return *held_; }

@@ -46,8 +46,8 @@ class RegionPacking {
   // device writes it. INVALID_ARGUMENT names a shard that the device cannot read.
   absl::Status begin(const HeldShards& held, SlotMemory& memory, bool digest, SharedTable& table,
                      DeviceTable* on_device, kernels::ThreadPool& pool);
-  // Blocks until the region is written, and its part of the table is filled: the totals of its tiles, and of those of
-  // the zeros up to the next region.
+  // Blocks until the region is written, and its part of the table is filled: the totals of its tiles, and of
+  // the tiles with the zeros up to the next region.
   absl::Status finish(Deadline deadline);
 
  private:

@@ -1,5 +1,5 @@
-// Feeds the bytes of a control message, as a peer may send them: CBOR, the messages of the protocol, the messages of
-// the schemes, and those of a sharded trainer's ranks.
+// Feeds the bytes of a control message, as a peer may send them: CBOR, and the messages of the protocol, of the schemes
+// and of a sharded trainer's ranks.
 //
 //   a message that is taken can be written again, and then comes back as it was
 //   a list of tensors that is known makes no difference

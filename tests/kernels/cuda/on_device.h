@@ -56,7 +56,7 @@ class OnDevice {
   std::size_t bytes_, shift_;
 };
 
-// Where kernels store tiles' totals: all, or those of every third tile.
+// Where kernels store the totals of all tiles, or of every third one.
 class TotalsOnDevice {
  public:
   explicit TotalsOnDevice(std::uint64_t slot_bytes, bool all) : tiles_(tiles_of(slot_bytes)), wanted_(tiles_) {
@@ -69,7 +69,7 @@ class TotalsOnDevice {
   }
   const TileOutput& output() const { return output_; }
 
-  // The totals must be those of `slot`, and nothing else was written.
+  // The totals must belong to `slot`, and nothing else was written.
   void expect_of(std::span<const std::byte> slot) const {
     for (std::uint64_t tile = 0; tile < tiles_; ++tile) {
       const std::uint64_t begin = tile * kTileBytes;
