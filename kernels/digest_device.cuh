@@ -47,9 +47,9 @@ __device__ inline const std::uint64_t* make_block_keys() {
   return keys;
 }
 
-// Adds up the page hashes of `tiles` tiles, beginning with `tile`, which are in the warps' first lanes. Stores the sum as the
-// tile's total, if that is wanted, and adds it to the cell. All threads call it. The thread that is last to add to a
-// word gets that word's final sum from the addition; it stores the sum for the host, and resets the word.
+// Adds up the page hashes of `tiles` tiles, beginning with `tile`, which are in the warps' first lanes. Stores the sum
+// as the tile's total, if that is wanted, and adds it to the cell. All threads call it. The thread that is last to add
+// to a word gets that word's final sum from the addition; it stores the sum for the host, and resets the word.
 __device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tile, std::uint64_t tiles,
                                    const DigestOutput& target) {
   __shared__ std::uint64_t low[kTilePages], high[kTilePages];

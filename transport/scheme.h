@@ -178,8 +178,8 @@ struct Scheme {
   bool keeps_files = false;  // slots outlive the processes
   bool many_writers = false;  // several processes can map a slot's descriptor and write it, until seal_slot()
   // Not 0: a slot may consist of several regions, each of which another rank of a sharded trainer makes and writes.
-  // Regions begin at multiples of so many bytes, which are whole tiles of the digest's tables (64 KiB), and workers read
-  // all of them at one range of addresses.
+  // Regions begin at multiples of so many bytes, which are whole tiles of the digest's tables (64 KiB), and workers
+  // read all of them at one range of addresses.
   std::uint64_t region_granule = 0;
   // Versions arrive in the worker's own memory, on the device where the worker reads, so the core need not copy them
   // there.
