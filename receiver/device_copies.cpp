@@ -142,7 +142,7 @@ absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::in_flight(const Publication&
 // failure, part of a version may have been copied and digested; it then starts over.
 absl::Status DeviceCopies::copy(Buffer& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
-  absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true);
+  absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*digesting=*/true);
   if (!copied.ok()) incoming_ = nullptr;
   to.bytes_done = end;
   return copied;
