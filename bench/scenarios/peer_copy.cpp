@@ -53,7 +53,7 @@ class SlotsAndReader {
   absl::StatusOr<Turn> copy() {
     const Slot& slot = slots_[turns_++ % slots_.size()];
     const Clock::time_point start = Clock::now();
-    BASCULE_TRY(queue_->copy_in(*slot.window, 0, bytes_, {copy_.get(), bytes_}, /*want_digest=*/true));
+    BASCULE_TRY(queue_->copy_in(*slot.window, 0, bytes_, {copy_.get(), bytes_}, /*digesting=*/true));
     BASCULE_ASSIGN(const std::optional<Digest> copied, queue_->finish(Deadline(kCopyPatience)));
     const double seconds = seconds_between(start, Clock::now());
     if (!copied || copied != slot.digest)

@@ -141,7 +141,7 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
       const std::uint64_t end = std::min(kBytes, begin + 1 + random() % (std::uint64_t{24} << 20));
       std::copy(&expected[begin], &expected[end - 1] + 1,
                 ours_.writable().begin() + static_cast<std::ptrdiff_t>(begin));
-      ASSERT_THAT(queue_->copy_in(*window_, begin, end, {slot->get(), kBytes}, /*want_digest=*/false), IsOk());
+      ASSERT_THAT(queue_->copy_in(*window_, begin, end, {slot->get(), kBytes}, /*digesting=*/false), IsOk());
       begin = end;
     }
     ASSERT_THAT(queue_->finish(Deadline(absl::Seconds(30))), IsOk());
@@ -159,7 +159,7 @@ TEST_P(Windows, WaitForCopiesUnderWayBeforeTheyGo) {
   make(kBytes);
   const auto slot = queue_->allocate(kBytes, "a slot");
   ASSERT_THAT(slot, IsOk());
-  ASSERT_THAT(queue_->copy_in(*window_, 0, kBytes, {slot->get(), kBytes}, /*want_digest=*/true), IsOk());
+  ASSERT_THAT(queue_->copy_in(*window_, 0, kBytes, {slot->get(), kBytes}, /*digesting=*/true), IsOk());
   window_.reset();
   seen_ = Mapping();
   EXPECT_THAT(queue_->finish(Deadline(absl::Seconds(30))), IsOk());
