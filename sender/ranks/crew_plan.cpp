@@ -88,6 +88,7 @@ absl::StatusOr<CrewPlan> plan_crew(std::span<RankMessage* const> stated, std::ui
     read.push_back(*std::move(one));
   }
   std::vector<std::vector<ShardBox>> boxes;
+  boxes.reserve(read.size());
   for (Stated& one : read) boxes.push_back(std::move(one.boxes));
   CrewPlan plan;
   BASCULE_ASSIGN(plan.shards, plan_shards(specs, boxes));

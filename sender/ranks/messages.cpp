@@ -100,6 +100,7 @@ namespace {
 
 std::vector<SentWorker> sent_workers(const std::vector<WorkerReport>& workers) {
   std::vector<SentWorker> made;
+  made.reserve(workers.size());
   for (const WorkerReport& worker : workers)
     made.push_back({.worker = worker.worker,
                     .state = static_cast<std::uint32_t>(worker.state),
@@ -112,6 +113,7 @@ std::vector<SentWorker> sent_workers(const std::vector<WorkerReport>& workers) {
 
 std::vector<WorkerReport> received_workers(std::vector<SentWorker> workers) {
   std::vector<WorkerReport> made;
+  made.reserve(workers.size());
   for (SentWorker& worker : workers)
     made.push_back({.worker = std::move(worker.worker),
                     .state = static_cast<WorkerState>(worker.state),
