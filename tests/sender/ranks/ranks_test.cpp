@@ -386,6 +386,16 @@ TEST_F(ManyRanks, SendManyTensors) {
   EXPECT_TRUE(serves(1));
 }
 
+TEST_F(ManyRanks, SendMoreThanAMillionRowsCutByColumns) {
+  constexpr std::int64_t kRows = (std::int64_t{1} << 20) + 100;
+  make_ranks(2, {{"w", DType::kF32, {kRows, 2}}});
+  for (std::int64_t rank = 0; rank < 2; ++rank) boxes_[static_cast<std::size_t>(rank)].add(0, {0, rank}, {kRows, 1});
+  fill(1);
+  start_well();
+  for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(serves(1));
+}
+
 // Cuts a dimension into `parts`, some of them empty.
 Shape cuts(std::int64_t size, int parts, std::mt19937& random) {
   Shape at{0, size};
