@@ -24,6 +24,7 @@
 #include "segment_runs.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/pack.h>
+#include <bascule/kernels/share.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/unpack.h>
 
@@ -145,6 +146,25 @@ void unpack_columns(benchmark::State& state) {
   report(state, segments);
 }
 
+// Half of the columns of every matrix, as a rank of a sharded trainer writes matrices that it cuts by columns.
+void share_columns(benchmark::State& state, DType from, std::int64_t width, std::size_t slot_bytes) {
+  Fixture& f = fixture();
+  const std::int64_t rows = static_cast<std::int64_t>(slot_bytes) / 2 / 16 / width;
+  std::vector<Segment> segments = runs(from, DType::kBF16, 16, slot_bytes);
+  for (Segment& segment : segments) {
+    segment.elements /= 2;
+    segment.rank = 2;
+    segment.shape = {rows, width / 2};
+    segment.tensor_strides = {width / 2, 1};
+    segment.slot_strides = {width, 1};
+  }
+  const std::vector<const std::byte*> sources = addresses<const std::byte>(segments, f.source.data);
+  const bascule::kernels::SharePlan plan(segments, slot_bytes);
+  std::vector<bascule::kernels::TileTotal> totals(plan.shares().size());
+  for (auto _ : state) bascule::kernels::pack_share(plan, sources, {f.slot.data, slot_bytes}, totals, f.pool);
+  report(state, segments);
+}
+
 void transpose(benchmark::State& state) {
   Fixture& f = fixture();
   constexpr std::int64_t kSide = 16384;
@@ -247,6 +267,9 @@ ROW(unpack, bf16_338_no_digest, DType::kBF16, DType::kBF16, 338, false);
 ROW(unpack, bf16_to_f32_338, DType::kBF16, DType::kF32, 338, true);
 ROW(unpack, f32_to_bf16_338, DType::kF32, DType::kBF16, 338, true);
 ROW(unpack, bf16_1KiB_tensors, DType::kBF16, DType::kBF16, kSlotBytes / 1024, true);
+ROW(share_columns, bf16_4096_of_8192, DType::kBF16, 8192, kSlotBytes);
+ROW(share_columns, bf16_32_of_64, DType::kBF16, 64, kSlotBytes / 8);
+ROW(share_columns, f32_to_bf16_32_of_64, DType::kF32, 64, kSlotBytes / 8);
 #define MERGE(rows, columns) \
   BENCHMARK_CAPTURE(merge, rows##x##columns, rows, columns)->UseManualTime()->Unit(benchmark::kMillisecond)
 BENCHMARK(scale)->UseManualTime()->Unit(benchmark::kMillisecond);

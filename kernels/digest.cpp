@@ -37,6 +37,23 @@ TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor) 
   return sums;
 }
 
+TileWriter streaming_copy(std::span<const std::byte> slot, const Processor& processor) {
+  const bool pays = slot.size() > kFitsInCachesBytes && reinterpret_cast<std::uintptr_t>(slot.data()) % kLineBytes == 0;
+  return pays ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr;
+}
+
+TileSums store_tile(std::span<const std::byte> made, std::span<std::byte> tile, TileWriter streaming, bool want_sums,
+                    const Processor& processor) {
+  TileSums sums;
+  if (streaming != nullptr && made.size() == kTileBytes) {
+    streaming(made.data(), tile.data(), 0, kTileBytes, want_sums ? &sums : nullptr);
+    return sums;
+  }
+  if (want_sums) sums = tile_sums(made, processor);
+  std::memcpy(tile.data(), made.data(), made.size());
+  return sums;
+}
+
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor, TableOutput table) {
   assert(table.totals.empty() || table.totals.size() == tiles_of(bytes.size()));
   SharedTotal shared;

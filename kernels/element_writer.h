@@ -53,19 +53,20 @@ class ElementWriter {
     }
   }
 
- private:
-  // True for a transposed matrix.
-  bool rows_are_nearer() const {
-    const std::uint32_t inner = segment_.rank - 1;
-    return inner > 0 && std::abs(segment_.tensor_strides[inner - 1]) < std::abs(segment_.tensor_strides[inner]);
-  }
-
+  // Elements that lie side by side at `source`.
   void write_run(const std::byte* source, std::size_t elements, std::byte* target) const {
     if (cast_ != nullptr) {
       cast_(source, target, elements);
     } else {
       std::memcpy(target, source, elements * source_bytes_);
     }
+  }
+
+ private:
+  // True for a transposed matrix.
+  bool rows_are_nearer() const {
+    const std::uint32_t inner = segment_.rank - 1;
+    return inner > 0 && std::abs(segment_.tensor_strides[inner - 1]) < std::abs(segment_.tensor_strides[inner]);
   }
 
   // The rows follow each other without gaps in `target`.

@@ -18,15 +18,14 @@ class TilePacker {
  public:
   TilePacker(std::span<const Segment> segments, std::span<const Arithmetic> arithmetic,
              std::span<const std::byte* const> tensors, std::span<std::byte> slot, bool want_digest,
-             const Processor& processor, TableOutput table, std::span<const Share> shares = {})
+             const Processor& processor, TableOutput table)
       : segments_(segments),
         arithmetic_(arithmetic),
         tensors_(tensors),
         slot_(slot),
         want_digest_(want_digest),
         processor_(processor),
-        shares_(shares),
-        stream_copy_(pays_to_stream(slot) ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr),
+        stream_copy_(streaming_copy(slot, processor)),
         total_(table) {}
 
   // `piece` begins on a tile and ends on one or at the slot's end.
@@ -37,10 +36,6 @@ class TilePacker {
       begin = stream_products(begin, piece.end);
       if (begin >= piece.end) break;
       const auto tile = slot_.subspan(begin, std::min(kTileBytes, piece.end - begin));
-      if (!shares_.empty() && shares_[begin / kTileBytes] != Share::kAll) {
-        if (shares_[begin / kTileBytes] == Share::kSome) gather_tile(tile, begin);
-        continue;
-      }
       const TileSums sums = make_tile(tile, begin);
       if (want_digest_) total_.add(sums, begin / kTileBytes, tile.size());
     }
@@ -50,10 +45,6 @@ class TilePacker {
   const TileTotal& total() const { return total_.total(); }
 
  private:
-  static bool pays_to_stream(std::span<const std::byte> slot) {
-    return slot.size() > kFitsInCachesBytes && reinterpret_cast<std::uintptr_t>(slot.data()) % kLineBytes == 0;
-  }
-
   TileSums make_tile(std::span<std::byte> tile, std::uint64_t offset) {
     while (first_ != segments_.end() && slot_end_of(*first_) <= offset) ++first_;
     const bool streams = stream_copy_ != nullptr && tile.size() == kTileBytes;
@@ -66,14 +57,7 @@ class TilePacker {
     // slot.
     alignas(64) std::array<std::byte, kTileBytes> gathered;  // stays in the cache
     gather_tile(std::span(gathered).first(tile.size()), offset);
-    TileSums sums;
-    if (streams) {
-      stream_copy_(gathered.data(), tile.data(), 0, kTileBytes, want_digest_ ? &sums : nullptr);
-      return sums;
-    }
-    sums = tile_sums(std::span(gathered).first(tile.size()), processor_);
-    std::memcpy(tile.data(), gathered.data(), tile.size());
-    return sums;
+    return store_tile(std::span(gathered).first(tile.size()), tile, stream_copy_, want_digest_, processor_);
   }
 
   TileWriter writer_of(const Segment& segment) const {
@@ -129,8 +113,7 @@ class TilePacker {
     TileSums* const wanted = want_digest_ ? &sums : nullptr;
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
       const auto next = segment + 1;
-      if (next != segments_.end() && next->slot_offset < tile_end)
-        ask_for(tensors_[next->tensor] + next->tensor_offset, next->elements * size_of(next->tensor_dtype));
+      if (next != segments_.end() && next->slot_offset < tile_end) prefetch_run(*next, tensors_[next->tensor]);
       const std::uint64_t begin = std::max(offset, segment->slot_offset);
       const std::uint64_t end = std::min(tile_end, slot_end_of(*segment));
       const std::uint64_t skipped = (begin - segment->slot_offset) / size_of(segment->slot_dtype);
@@ -144,12 +127,6 @@ class TilePacker {
       }
     }
     return sums;
-  }
-
-  // Prefetches the beginning of the next run: short runs end before the processor sees a pattern.
-  static void ask_for(const std::byte* source, std::uint64_t bytes) {
-    constexpr std::uint64_t kMost = 1024;
-    for (std::uint64_t line = 0; line < std::min(bytes, kMost); line += kLineBytes) __builtin_prefetch(source + line);
   }
 
   void gather_tile(std::span<std::byte> tile, std::uint64_t offset) const {
@@ -174,7 +151,6 @@ class TilePacker {
   std::span<std::byte> slot_;
   bool want_digest_;
   const Processor& processor_;
-  std::span<const Share> shares_;             // of each tile; empty: all of all
   TileWriter stream_copy_;                    // null: ordinary stores, directly into the slot
   std::span<const Segment>::iterator first_;  // the first segment that ends after the tile's beginning
   TileAdder total_;
@@ -223,16 +199,6 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
                            std::atomic<std::uint64_t>* bytes_done, std::span<const Arithmetic> arithmetic,
                            TableOutput table) {
   return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor(), arithmetic, table);
-}
-
-void pack_share(std::span<const Segment> segments, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
-                std::span<const Share> shares, std::span<TileTotal> totals, ThreadPool& pool) {
-  assert(shares.size() == tiles_of(slot.size()));
-  assert(totals.empty() || totals.size() == shares.size());
-  const bool want_digest = !totals.empty();
-  in_pieces(slot.size(), want_digest, pool, nullptr, [&] {
-    return TilePacker(segments, {}, tensors, slot, want_digest, best_processor(), {.totals = totals}, shares);
-  });
 }
 
 }  // namespace bascule::inline v0::kernels

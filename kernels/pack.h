@@ -36,14 +36,4 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
                            std::atomic<std::uint64_t>* bytes_done = nullptr,
                            std::span<const Arithmetic> arithmetic = {}, TableOutput table = {});
 
-// How much of one tile a writer makes, if several processes write one slot.
-enum class Share : std::uint8_t { kNone, kSome, kAll };
-
-// Writes one writer's part of a slot that others write at the same time. `segments` as for pack(), but with gaps, and
-// without arithmetic. `shares` has an entry per tile of the slot: kAll if the segments cover the tile. No byte outside
-// the segments is written. For the tiles with kAll, stores the total in `totals`, which has an entry per tile too,
-// unless it is empty; the other tiles' totals cannot be known before all have written. Blocks as pack() does.
-void pack_share(std::span<const Segment> segments, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
-                std::span<const Share> shares, std::span<TileTotal> totals, ThreadPool& pool);
-
 }  // namespace bascule::inline v0::kernels

@@ -14,6 +14,7 @@
 #include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
+#include <bascule/kernels/share.h>
 
 namespace bascule::inline v0::kernels {
 
@@ -63,6 +64,22 @@ class TileAdder {
   TileTotal total_;
 };
 
+// The writer that copies tiles into `slot` past the caches; null if ordinary stores are better there.
+TileWriter streaming_copy(std::span<const std::byte> slot, const Processor& processor);
+
+// Copies a tile from the caches into the slot, with `streaming` unless that is null or the tile is short. Returns its
+// sums if they are wanted.
+TileSums store_tile(std::span<const std::byte> made, std::span<std::byte> tile, TileWriter streaming, bool want_sums,
+                    const Processor& processor);
+
+// Prefetches the beginning of a run: short runs end before the processor sees a pattern.
+inline void prefetch_run(const Segment& run, const std::byte* tensor) {
+  constexpr std::uint64_t kMost = 1024;
+  const std::byte* const source = tensor + run.tensor_offset;
+  const std::uint64_t bytes = std::min(run.elements * size_of(run.tensor_dtype), kMost);
+  for (std::uint64_t line = 0; line < bytes; line += kLineBytes) __builtin_prefetch(source + line);
+}
+
 // The sums of one tile. The last tile may be shorter than kTileBytes: its last page is extended by zeros.
 TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor);
 
@@ -72,6 +89,9 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done, const Processor& processor,
                            std::span<const Arithmetic> arithmetic = {}, TableOutput table = {});
+
+void pack_share(const SharePlan& plan, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
+                std::span<TileTotal> totals, ThreadPool& pool, const Processor& processor);
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,

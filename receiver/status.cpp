@@ -164,6 +164,14 @@ std::vector<std::string> Observation::wrong() const {
   }
   for (const WorkerStatus& worker : status.workers)
     if (!worker.why.empty()) sentences.push_back(cat("worker ", worker.worker, " is ", worker.state, ": ", worker.why));
+  std::string ended;
+  for (const RankStatus& rank : status.ranks)
+    if (rank.gone_seconds)
+      absl::StrAppend(&ended, ended.empty() ? "" : ", ", "rank ", rank.rank, " (pid ", rank.pid, ") for ",
+                      *rank.gone_seconds, " s");
+  if (!ended.empty())
+    sentences.push_back(
+        cat("gone are ", ended, ": nothing can be sent until all ranks of the trainer are started again"));
   if (serves_nobody(*this)) sentences.push_back(cat("no worker serves version ", status.version));
   return sentences;
 }

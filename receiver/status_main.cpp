@@ -26,7 +26,7 @@ constexpr const char* kUsage =
     "\n"
     "exit status: 0 all is right; 1 something is wrong (a slot's bytes differ from their digest, a worker is "
     "poisoned,\n"
-    "no worker serves the newest version);\n"
+    "a rank of a sharded trainer is gone, no worker serves the newest version);\n"
     "2 no answer (no sender and no version is there, or the arguments are wrong)\n";
 
 constexpr const char* kOptions =

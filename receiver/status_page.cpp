@@ -104,7 +104,8 @@ std::string status_page(const Observation& seen) {
   if (!status.ranks.empty()) {
     std::vector<Row> ranks = {{"rank", "pid", "state", "sends"}};
     for (const RankStatus& rank : status.ranks)
-      ranks.push_back({cat(rank.rank), number_or_dash(static_cast<std::uint64_t>(rank.pid)), rank.state,
+      ranks.push_back({cat(rank.rank), number_or_dash(static_cast<std::uint64_t>(rank.pid)),
+                       rank.gone_seconds ? cat(rank.state, " for ", *rank.gone_seconds, " s") : rank.state,
                        rank.bytes == 0 ? "-" : human_bytes(rank.bytes)});
     page += cat("\n", table(ranks));
   }
@@ -140,7 +141,11 @@ std::string status_json(const Observation& seen) {
   const SenderStatus& status = seen.status;
   Json workers = Json::array(), slots = Json::array(), ranks = Json::array();
   for (const RankStatus& rank : status.ranks)
-    ranks.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"state", rank.state}, {"bytes", rank.bytes}});
+    ranks.push_back({{"rank", rank.rank},
+                     {"pid", rank.pid},
+                     {"state", rank.state},
+                     {"gone_seconds", rank.gone_seconds ? Json(*rank.gone_seconds) : Json()},
+                     {"bytes", rank.bytes}});
   for (const WorkerStatus& worker : status.workers)
     workers.push_back({{"worker", worker.worker},
                        {"pid", worker.pid},

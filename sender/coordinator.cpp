@@ -33,6 +33,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       interrupted_(std::move(options.interrupted)),
       on_rank_(std::move(options.on_rank)),
       ranks_(std::move(options.ranks)),
+      watch_ranks_(std::move(options.watch_ranks)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
@@ -228,6 +229,7 @@ void Coordinator::send_heartbeats() {
       handle(event::HungUp{id, unavailable("fell silent for ", absl::FormatDuration(endpoint_.suspect_after))});
   look_for_orphans();
   watch_endpoint();
+  if (watch_ranks_) watch_ranks_();
 }
 
 // Workers whose process has ended, though a child that it forked still has the worker's lease. The storage thread

@@ -45,6 +45,7 @@ struct CoordinatorOptions {
   // Of a sharded trainer, from the I/O thread; else empty.
   Acceptor::OnRank on_rank{};
   std::function<std::vector<RankStatus>()> ranks{};
+  std::function<void()> watch_ranks{};  // once per heartbeat
 };
 
 class Coordinator : private WorkerLine {
@@ -175,6 +176,7 @@ class Coordinator : private WorkerLine {
   const Interrupted interrupted_;
   const Acceptor::OnRank on_rank_;
   const std::function<std::vector<RankStatus>()> ranks_;
+  const std::function<void()> watch_ranks_;
   EndpointLock lock_;  // record() is called on the public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;

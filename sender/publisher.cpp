@@ -55,9 +55,11 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
                                          unfailing(options.trace));
   Acceptor::OnRank on_rank;
   std::function<std::vector<RankStatus>()> ranks;
+  std::function<void()> watch_ranks;
   if (Crew* const crew = made->crew_.get()) {
     on_rank = [crew](const RankHello& hello) { return crew->admit(hello); };
     ranks = [crew] { return crew->status(); };
+    watch_ranks = [crew] { crew->look_at_lines(); };
   }
   BASCULE_ASSIGN(UniqueFd folder, make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
   BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(std::move(folder), made->endpoint_.lock_file()));
@@ -71,7 +73,8 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
                                      .trace = std::move(options.trace),
                                      .interrupted = std::move(options.interrupted),
                                      .on_rank = std::move(on_rank),
-                                     .ranks = std::move(ranks)}));
+                                     .ranks = std::move(ranks),
+                                     .watch_ranks = std::move(watch_ranks)}));
   return made;
 }
 

@@ -44,7 +44,10 @@ struct SlotStatus {
 struct RankStatus {
   std::uint32_t rank = 0;
   std::int64_t pid = 0;
-  std::string state{};      // "joined", "awaited", "lost"
+  // "awaited" in register_shards(); "joined"; "gone": its connection has ended, which fails the next send; "lost": it
+  // was given up, and nothing can be sent.
+  std::string state{};
+  std::optional<std::uint64_t> gone_seconds{};  // since its connection ended, if it has
   std::uint64_t bytes = 0;  // of its shards that it sends, in the trainer's types; known once all ranks have registered
 };
 

@@ -51,7 +51,8 @@ void bind_status(nb::module_& module) {
   nb::class_<RankStatus>(module, "RankStatus", "One process of a sharded trainer, as rank 0 sees it.")
       .def_ro("rank", &RankStatus::rank, "Its number.")
       .def_ro("pid", &RankStatus::pid, "Its process id; 0: not known yet.")
-      .def_ro("state", &RankStatus::state, "\"joined\", \"awaited\" or \"lost\".")
+      .def_ro("state", &RankStatus::state, "\"awaited\", \"joined\", \"gone\" or \"lost\".")
+      .def_ro("gone_seconds", &RankStatus::gone_seconds, "How long ago its connection ended, or None.")
       .def_ro("bytes", &RankStatus::bytes,
               "How many bytes of its shards it sends, in the trainer's types; 0 until all ranks have registered.")
       .def("__repr__", [](const RankStatus& rank) {

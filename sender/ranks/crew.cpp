@@ -22,6 +22,7 @@ absl::Status Crew::lose(std::size_t rank, const absl::Status& why) {
 
 absl::Status Crew::end(absl::Status why) {
   const std::lock_guard lock(mutex_);
+  note_gone();
   lost_ = std::move(why);
   RankMessage message(Kind::kReport);
   message.report = sent(absl::StatusOr<SendReport>(lost_));

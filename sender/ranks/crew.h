@@ -17,7 +17,7 @@
 // A rank that is lost cannot come back: it may still write into a slot, and the others may be at another step. So every
 // later send fails with the reason, until all ranks are started again.
 //
-// Threads: admit() and status() on the I/O thread, everything else on the public thread.
+// Threads: admit(), status() and look_at_lines() on the I/O thread, everything else on the public thread.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,7 @@
 #include <bascule/sender/ranks/rank_line.h>
 #include <bascule/sender/ranks/region_packing.h>
 #include <bascule/sender/ranks/shard_packing.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/sender_status.h>
 #include <bascule/transport/slot_memory.h>
 #include <bascule/transport/wire/messages.h>
@@ -67,6 +68,8 @@ class Crew {
 
   // For bascule-status. Any thread.
   std::vector<RankStatus> status();
+  // Notes which ranks have hung up, so that status() can say since when. Any thread.
+  void look_at_lines();
 
   // Waits until all ranks have stated their shards, and proves that they fit together. Then calls `use`, which takes
   // held() and division(). INVALID_ARGUMENT names the tensor and the ranks; all ranks get the same text, even if it is
@@ -96,11 +99,12 @@ class Crew {
   struct Member {
     std::optional<RankLine> line;  // of another rank that has joined
     std::int64_t pid = 0;
-    std::uint64_t bytes = 0;            // that it sends
-    std::optional<RankMessage> came;    // the message that is awaited
-    std::vector<UniqueFd> descriptors;  // that came with it
-    std::uint64_t call = 0;             // the number of its call that waits for a report; 0: none
-    std::vector<std::uint64_t> missed;  // the steps to which it did not come in time; it may still begin them
+    std::optional<Clock::time_point> gone{};  // since when its end of the line is seen to be closed
+    std::uint64_t bytes = 0;                  // that it sends
+    std::optional<RankMessage> came;          // the message that is awaited
+    std::vector<UniqueFd> descriptors;        // that came with it
+    std::uint64_t call = 0;                   // the number of its call that waits for a report; 0: none
+    std::vector<std::uint64_t> missed;        // the steps to which it did not come in time; it may still begin them
   };
   struct Shown {
     std::uint64_t number = 0;
@@ -120,6 +124,7 @@ class Crew {
   static bool has_missed(Member& member, std::uint64_t step);
   absl::Status lose(std::size_t rank, const absl::Status& why);
   absl::Status end(absl::Status why);  // tells all ranks, now or when they come, why nothing can be sent
+  void note_gone();                    // under mutex_
   absl::Status wait_joined(Deadline deadline);
   absl::Status all_fit(std::unique_ptr<ShardSource> source, const std::string& description, Deadline deadline,
                        const std::function<absl::Status()>& use);
@@ -137,6 +142,7 @@ class Crew {
   std::mutex mutex_;             // guards joins, and what status() reads
   std::vector<Member> members_;  // by rank; the first is this rank, without a line
   absl::Status lost_;            // why no version can be sent any more
+  bool meeting_ = false;         // this rank has called register_shards
   bool met_ = false;
 
   std::optional<HeldShards> held_;

@@ -2,12 +2,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include <bascule/sender/ranks/crew.h>
 #include <bascule/sender/ranks/crew_plan.h>
+#include <bascule/sender/ranks/join.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/status.h>
@@ -59,34 +61,43 @@ absl::StatusOr<ProcessFd> Crew::admit(const RankHello& hello) {
   return std::move(ends.second);
 }
 
+void Crew::note_gone() {
+  for (Member& member : members_)
+    if (member.line && !member.gone && member.line->other_end_is_gone()) member.gone = Clock::now();
+}
+
+void Crew::look_at_lines() {
+  const std::lock_guard lock(mutex_);
+  note_gone();
+}
+
 std::vector<RankStatus> Crew::status() {
   const std::lock_guard lock(mutex_);
+  note_gone();
   std::vector<RankStatus> status;
   for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
     const Member& member = members_[rank];
-    const bool here = rank == 0 || member.line;
-    status.push_back({.rank = rank,
-                      .pid = rank == 0 ? ::getpid() : member.pid,
-                      .state = here              ? "joined"
-                               : member.pid != 0 ? "lost"
-                                                 : "awaited",
-                      .bytes = member.bytes});
+    const bool here = rank == 0 ? meeting_ : member.line.has_value();
+    RankStatus& shown = status.emplace_back(RankStatus{.rank = rank,
+                                                       .pid = rank == 0 ? ::getpid() : member.pid,
+                                                       .state = here && member.gone           ? "gone"
+                                                                : here                        ? "joined"
+                                                                : rank > 0 && member.pid != 0 ? "lost"
+                                                                                              : "awaited",
+                                                       .bytes = member.bytes});
+    if (member.gone)
+      shown.gone_seconds = static_cast<std::uint64_t>(
+          std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - *member.gone).count());
   }
   return status;
 }
 
 absl::Status Crew::wait_joined(Deadline deadline) {
   while (true) {
-    std::string missing;
-    {
-      const std::lock_guard lock(mutex_);
-      for (std::size_t rank = 1; rank < members_.size(); ++rank)
-        if (!members_[rank].line) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
-    }
-    if (missing.empty()) return absl::OkStatus();
-    if (deadline.passed())
-      return deadline_exceeded("of ", ranks(), " ranks these have not joined: ", missing,
-                               "; every rank must call register_shards() with the same endpoint");
+    const std::vector<RankStatus> now = status();
+    if (std::ranges::none_of(now, [](const RankStatus& rank) { return rank.state == "awaited"; }))
+      return absl::OkStatus();
+    if (deadline.passed()) return missing_ranks(now);
     if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted while other ranks were awaited");
     absl::SleepFor(std::min(absl::Milliseconds(20), std::max(deadline.left(), absl::ZeroDuration())));
   }
@@ -97,6 +108,10 @@ absl::Status Crew::meet(std::unique_ptr<ShardSource> source, const std::string& 
                         const std::function<absl::Status()>& use) {
   if (held_ || !lost_.ok())
     return failed_precondition("register_shards was called before, and failed; make a new sender on all ranks");
+  {
+    const std::lock_guard lock(mutex_);
+    meeting_ = true;
+  }
   absl::Status fit = all_fit(std::move(source), description, deadline, use);
   return fit.ok() || !lost_.ok() ? fit : end(std::move(fit));
 }

@@ -104,6 +104,11 @@ absl::StatusOr<RankLine::Frame> RankLine::read(Deadline deadline) {
   return frame;
 }
 
+bool RankLine::other_end_is_gone() const {
+  pollfd looked{.fd = socket_.get(), .events = 0, .revents = 0};  // poll() reports the end unasked
+  return ::poll(&looked, 1, 0) > 0;
+}
+
 absl::StatusOr<std::vector<std::size_t>> wait_readable(std::span<RankLine* const> lines, Deadline deadline,
                                                        const std::function<bool()>& interrupted) {
   std::vector<pollfd> waited;  // poll() ignores a negative descriptor

@@ -35,6 +35,7 @@ class RankLine {
   absl::Status write(std::string_view bytes, Deadline deadline, std::span<const int> descriptors = {});
   absl::StatusOr<Frame> read(Deadline deadline);
 
+  bool other_end_is_gone() const;  // messages that it sent before may still be there to be read
   int descriptor() const { return socket_.get(); }
 
  private:

@@ -1,9 +1,8 @@
 #include <bascule/sender/ranks/shard_packing.h>
 
-#include <algorithm>
 #include <utility>
 
-#include <bascule/kernels/gather.h>
+#include <bascule/kernels/pack.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/merge_dimensions.h>
 #include <bascule/transport/status.h>
@@ -12,14 +11,6 @@ namespace bascule::inline v0 {
 namespace {
 
 using Numbers = std::span<const std::int64_t>;
-
-// The first dimension of the runs of a box in its dense tensor. A run has that dimension and all inner ones; the box
-// takes the inner ones whole.
-std::size_t first_of_run(Numbers box, Numbers tensor) {
-  std::size_t first = box.size();
-  while (first > 0 && (first == box.size() || box[first] == tensor[first])) --first;
-  return first;
-}
 
 absl::Status check_shard(const TensorSpec& spec, const Shard& shard) {
   // Each send comes here for each shard, so the text is made only for an error.
@@ -106,11 +97,10 @@ absl::StatusOr<bool> HeldShards::refresh() {
 
 absl::StatusOr<ShardPacking> ShardPacking::make(const Layout& layout, const HeldShards& held,
                                                 std::span<const std::uint32_t> owned) {
-  ShardPacking made;
-  std::vector<Box> all;
+  std::vector<Box> all, boxes;
   for (std::uint32_t t = 0; t < held.tensors().size(); ++t)
     for (std::uint32_t s = 0; s < held.tensors()[t].shards.size(); ++s) all.push_back({t, s});
-  std::size_t runs_of_all = 0;
+  std::vector<kernels::Segment> segments;
   for (const std::uint32_t number : owned) {
     if (number >= all.size()) return invalid_argument("rank 0 names box ", number, " of ", all.size());
     const auto [t, s] = all[number];
@@ -121,78 +111,44 @@ absl::StatusOr<ShardPacking> ShardPacking::make(const Layout& layout, const Held
       return invalid_argument("tensor ", to_string(tensor.spec), " is not in rank 0's layout");
     if (!kernels::can_cast(tensor.spec.dtype, placed->spec.dtype))
       return invalid_argument("tensor ", to_string(tensor.spec), " cannot be cast to ", name_of(placed->spec.dtype));
-    const std::size_t first = first_of_run(shard.shape, tensor.spec.shape);
+    const std::uint64_t elements = element_count(shard.shape);
+    if (elements == 0) continue;
     const std::vector<std::int64_t> dense = dense_strides(tensor.spec.shape), own = dense_strides(shard.shape);
-    const Numbers strides = shard.strides.empty() ? Numbers(own) : Numbers(shard.strides);
-    const Numbers outer = Numbers(shard.shape).first(first);
-    kernels::Segment segment{.tensor = static_cast<std::uint32_t>(made.boxes_.size()),
-                             .tensor_dtype = tensor.spec.dtype,
-                             .slot_dtype = placed->spec.dtype,
-                             .elements = element_count(Numbers(shard.shape).subspan(first))};
-    const std::uint64_t runs = element_count(outer);
-    if (segment.elements == 0 || runs == 0) continue;
-    if (runs > kMostRuns - runs_of_all)
-      return absl::ResourceExhaustedError(cat("the shards of this rank lie in more than ", kMostRuns,
-                                              " runs of the model (tensor ", to_string(tensor.spec), " has ", runs,
-                                              " alone); shard tensors by rows rather than by columns"));
-    runs_of_all += runs;
-    if (!merge_dimensions(Numbers(shard.shape).subspan(first), strides.subspan(first), Numbers(dense).subspan(first),
-                          segment))
+    std::int64_t first = 0;  // element of the tensor
+    for (std::size_t d = 0; d < shard.shape.size(); ++d) {
+      // Rank 0 has proved it of the boxes that this rank stated. If rank 0 is wrong, no memory outside the slot
+      // changes.
+      if (shard.offset[d] < 0 || shard.offset[d] > tensor.spec.shape[d] - shard.shape[d])
+        return invalid_argument("rank 0 names a box that does not lie within tensor ", to_string(tensor.spec));
+      first += shard.offset[d] * dense[d];
+    }
+    kernels::Segment segment{
+        .tensor = static_cast<std::uint32_t>(boxes.size()),
+        .tensor_dtype = tensor.spec.dtype,
+        .slot_dtype = placed->spec.dtype,
+        .slot_offset = placed->offset + static_cast<std::uint64_t>(first) * size_of(placed->spec.dtype),
+        .elements = elements};
+    if (!merge_dimensions(shard.shape, shard.strides.empty() ? Numbers(own) : Numbers(shard.strides), dense, segment))
       return invalid_argument("a shard of tensor ", to_string(tensor.spec), " lies in more than ", kernels::kMaxRank,
                               " separate strides; make it contiguous");
-    made.boxes_.push_back({t, s});
-    std::vector<std::int64_t> index(first, 0);
-    for (std::uint64_t run = 0; run < runs; ++run) {
-      std::int64_t in_slot = 0, in_shard = 0;
-      for (std::size_t d = 0; d < shard.shape.size(); ++d) {
-        in_slot += (shard.offset[d] + (d < first ? index[d] : 0)) * dense[d];
-        if (d < first) in_shard += index[d] * strides[d];
-      }
-      segment.slot_offset = placed->offset + static_cast<std::uint64_t>(in_slot) * size_of(placed->spec.dtype);
-      // Negative strides wrap around, as the sum with the address does.
-      segment.tensor_offset = static_cast<std::uint64_t>(in_shard) * size_of(tensor.spec.dtype);
-      made.segments_.push_back(segment);
-      made.bytes_ += kernels::slot_bytes_of(segment);
-      for (std::size_t d = first; d-- > 0;) {
-        if (++index[d] < shard.shape[d]) break;
-        index[d] = 0;
-      }
-    }
+    boxes.push_back({t, s});
+    segments.push_back(segment);
   }
-  std::ranges::sort(made.segments_, {}, &kernels::Segment::slot_offset);
-
-  std::vector<std::uint64_t> covered(kernels::tiles_of(layout.bytes()));  // bytes of each tile
-  for (const kernels::Segment& segment : made.segments_) {
-    const std::uint64_t end = kernels::slot_end_of(segment);
-    for (std::uint64_t at = segment.slot_offset; at < end;) {
-      const std::uint64_t tile = at / kernels::kTileBytes;
-      const std::uint64_t until = std::min(end, (tile + 1) * kernels::kTileBytes);
-      covered[tile] += until - at;
-      at = until;
-    }
-  }
-  for (std::size_t tile = 0; tile < covered.size(); ++tile) {
-    const std::uint64_t whole =
-        std::min<std::uint64_t>(kernels::kTileBytes, layout.bytes() - tile * kernels::kTileBytes);
-    made.shares_.push_back(covered[tile] == whole ? kernels::Share::kAll
-                           : covered[tile] > 0    ? kernels::Share::kSome
-                                                  : kernels::Share::kNone);
-  }
-  return made;
+  return ShardPacking(std::move(boxes), kernels::SharePlan(std::move(segments), layout.bytes()));
 }
 
 void ShardPacking::mark(SharedTable& table) const {
-  for (std::size_t tile = 0; tile < shares_.size(); ++tile)
-    if (shares_[tile] == kernels::Share::kAll) table.marks()[tile] = 1;
+  for (std::size_t tile = 0; tile < plan_.shares().size(); ++tile)
+    if (plan_.shares()[tile] == kernels::Share::kAll) table.marks()[tile] = 1;
 }
 
 void ShardPacking::write(const HeldShards& held, std::span<std::byte> slot, SharedTable& table, bool digest,
                          kernels::ThreadPool& pool) const {
   std::vector<const std::byte*> addresses;
+  addresses.reserve(boxes_.size());
   for (const auto& [tensor, shard] : boxes_)
     addresses.push_back(static_cast<const std::byte*>(held.tensors()[tensor].shards[shard].data));
-  kernels::pack_share(segments_, addresses, slot, shares_, digest ? table.totals() : std::span<kernels::TileTotal>(),
-                      pool);
+  kernels::pack_share(plan_, addresses, slot, digest ? table.totals() : std::span<kernels::TileTotal>(), pool);
 }
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// ShardPacking: how one rank writes the boxes that it owns into a slot of the whole model. Boxes cut by rows lie in a
-// few runs of the slot, boxes cut by columns in one run per row.
+// ShardPacking: how one rank writes the boxes that it owns into a slot of the whole model. It takes memory per box and
+// per tile, and none per row of a box that is cut by columns.
 //
 //   slot    | w: rows 0-4 of rank 0 | rows 5-8 of rank 1 | bias: rank 0 | …
 //   tiles   |    0: all of rank 0   | 1: some of both    | 2: …
@@ -7,11 +7,12 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/kernels/pack.h>
+#include <bascule/kernels/share.h>
 #include <bascule/sender/ranks/shared_table.h>
 #include <bascule/sender/shards.h>
 #include <bascule/transport/layout.h>
@@ -48,8 +49,7 @@ class HeldShards {
 class ShardPacking {
  public:
   // Plans to write the boxes with these numbers (HeldShards) into slots of `layout`. INVALID_ARGUMENT names a tensor
-  // that cannot be cast; RESOURCE_EXHAUSTED: the boxes lie in more than kMostRuns runs of the slot.
-  static constexpr std::size_t kMostRuns = std::size_t{1} << 20;
+  // that cannot be cast, or whose shard has too many separate strides.
   static absl::StatusOr<ShardPacking> make(const Layout& layout, const HeldShards& held,
                                            std::span<const std::uint32_t> owned);
 
@@ -57,16 +57,15 @@ class ShardPacking {
   // Writes the boxes, from where `held` has them now. With `digest`, stores the marked tiles' totals. Blocks.
   void write(const HeldShards& held, std::span<std::byte> slot, SharedTable& table, bool digest,
              kernels::ThreadPool& pool) const;
-  std::uint64_t bytes() const { return bytes_; }  // of these boxes in a slot
 
  private:
   struct Box {
     std::uint32_t tensor = 0, shard = 0;  // indices into the tensors, and into that tensor's shards
   };
-  std::vector<Box> boxes_;                  // by kernels::Segment::tensor
-  std::vector<kernels::Segment> segments_;  // sorted by slot_offset
-  std::vector<kernels::Share> shares_;      // of each tile
-  std::uint64_t bytes_ = 0;
+  ShardPacking(std::vector<Box> boxes, kernels::SharePlan plan) : boxes_(std::move(boxes)), plan_(std::move(plan)) {}
+
+  std::vector<Box> boxes_;  // by kernels::Segment::tensor
+  kernels::SharePlan plan_;
 };
 
 }  // namespace bascule::inline v0

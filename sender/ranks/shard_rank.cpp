@@ -99,10 +99,22 @@ absl::Status ShardRank::register_shards(std::unique_ptr<ShardSource> source, std
   message.description = std::move(description);
   message.numbers = held_->numbers();
   BASCULE_TRY(say(message));
-  BASCULE_ASSIGN(const RankMessage plan, obey_until(Kind::kPlan, deadline));
-  if (absl::Status planned = received(plan.status); !planned.ok()) return planned;
-  for (const std::int64_t box : plan.numbers) owned_.push_back(static_cast<std::uint32_t>(box));
+  const absl::StatusOr<RankMessage> plan = obey_until(Kind::kPlan, deadline);
+  if (absl::IsDeadlineExceeded(plan.status()) && lost_.ok()) return name_missing_ranks(plan.status());
+  BASCULE_TRY(plan.status());
+  if (absl::Status planned = received(plan->status); !planned.ok()) return planned;
+  for (const std::int64_t box : plan->numbers) owned_.push_back(static_cast<std::uint32_t>(box));
   return absl::OkStatus();
+}
+
+// Rank 0 may wait longer than this rank, and knows for whom.
+absl::Status ShardRank::name_missing_ranks(const absl::Status& otherwise) const {
+  const absl::StatusOr<std::vector<RankStatus>> ranks = ask_for_ranks(endpoint_);
+  if (!ranks.ok())
+    return deadline_exceeded(message_of(otherwise), "; which ranks are missing is not known, as ",
+                             message_of(ranks.status()));
+  const absl::Status missing = missing_ranks(*ranks);
+  return missing.ok() ? otherwise : missing;
 }
 
 // ---- what rank 0 says ----

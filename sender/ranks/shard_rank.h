@@ -66,6 +66,7 @@ class ShardRank {
   absl::Status plan_packing();  // does nothing if the plan is still right
   absl::Status write(const RankMessage& message);
   absl::Status write_part(RankMessage& message);
+  absl::Status name_missing_ranks(const absl::Status& otherwise) const;
   absl::Status lose(const absl::Status& why);
   absl::Status reason_of_rank_0(const absl::Status& otherwise);
   absl::Duration longest_send() const;

@@ -219,6 +219,7 @@ void fields(auto& archive, Is<RankStatus> auto& rank) {
   archive("rank", rank.rank);
   archive("pid", rank.pid);
   archive("state", rank.state);
+  archive("gone_seconds", rank.gone_seconds);
   archive("bytes", rank.bytes);
 }
 void fields(auto& archive, Is<SenderStatus> auto& status) {

@@ -340,7 +340,7 @@ class HostileRank0 : public HostileFixture {
  protected:
   void SetUp() override {
     make_ranks(2, {{"w", DType::kF32, {64, 64}}});
-    boxes_[1].add(0, {32, 0}, {32, 64});
+    boxes_[1].add(0, {first_row_, 0}, {32, 64});
     fill(1);
     const std::string path = Endpoint::parse(endpoint())->control_socket();
     sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
@@ -382,6 +382,7 @@ class HostileRank0 : public HostileFixture {
     return received(mapped.status).ToString();
   }
 
+  std::int64_t first_row_ = 32;  // of the honest rank's box
   UniqueFd listens_;
 };
 
@@ -395,6 +396,19 @@ TEST_F(HostileRank0, ThatNamesABoxThatIsNotThereIsRefused) {
                 HasSubstr("rank 0 names box 5 of 1"));
   }
   EXPECT_THAT(outcomes()[0].text, HasSubstr("rank 0 is lost: its connection ended"));
+}
+class HostileRank0OfAWrongBox : public HostileRank0 {
+ protected:
+  HostileRank0OfAWrongBox() { first_row_ = 40; }  // it should refuse the box, which ends in row 72 of 64
+};
+TEST_F(HostileRank0OfAWrongBox, ThatTakesItIsRefused) {
+  {
+    RankLine line = let_in();
+    EXPECT_THAT(show(
+                    line, {0}, [](RankMessage&) {}, kSlotBytes, 2),
+                HasSubstr("rank 0 names a box that does not lie within tensor w F32 [64, 64]"));
+  }
+  outcomes();
 }
 TEST_F(HostileRank0, ThatShowsASlotThatIsTooShortIsRefused) {
   {

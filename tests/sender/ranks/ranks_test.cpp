@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
+#include "absl/time/clock.h"
+#include <bascule/receiver/status.h>
 #include <bascule/receiver/status_query.h>
 #include <bascule/transport/endpoint.h>
 
@@ -274,9 +277,18 @@ TEST_P(TwoRanks, AreShownByTheStatus) {
   EXPECT_EQ(shown[1].pid, ::getpid());
   EXPECT_EQ(shown[1].state, "joined");
   EXPECT_EQ(shown[0].bytes + shown[1].bytes, 4U * (900 * 70 + 400 * 80 + 33 + 20));
+  EXPECT_FALSE(shown[1].gone_seconds.has_value());
   senders_[1].reset();
+  shown = ranks();
+  EXPECT_EQ(shown[0].state, "joined");
+  EXPECT_EQ(shown[1].state, "gone");
+  EXPECT_TRUE(shown[1].gone_seconds.has_value());
+  const absl::StatusOr<Observation> seen = observe({.target = endpoint(), .scheme = scheme_given_});
+  ASSERT_THAT(seen, IsOk());
+  EXPECT_THAT(seen->wrong(), testing::Contains(HasSubstr(cat("rank 1 (pid ", ::getpid(), ") for "))));
   EXPECT_FALSE(senders_[0]->send({.step = 1}).ok());
   EXPECT_EQ(ranks()[1].state, "lost");
+  EXPECT_TRUE(ranks()[1].gone_seconds.has_value());
 }
 
 TEST_P(TwoRanks, WithoutRank0TheOthersSaySo) {
@@ -369,6 +381,60 @@ TEST_P(TwoRanks, WhoDoesNotComeIsNamed) {
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("have not joined: 1")));
 }
 
+TEST_P(TwoRanks, ARankNamesRank0IfItDoesNotCome) {
+  absl::StatusOr<Sender> first = listen(0, 2), second = listen(1, 2);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  EXPECT_THAT(second->register_shards(source(boxes_[1]), "", absl::Milliseconds(50)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("of 2 ranks these have not joined: 0;")));
+}
+
+class ThreeRanks : public RanksFixture {
+ protected:
+  void SetUp() override {
+    make_ranks(3, {{"w", DType::kF32, {9}}});
+    for (std::int64_t rank = 0; rank < 3; ++rank) boxes_[static_cast<std::size_t>(rank)].add(0, {3 * rank}, {3});
+    fill(1);
+  }
+  // Waits until rank 0 says that this rank has joined.
+  bool comes(std::size_t rank) const {
+    for (const Deadline deadline(patience()); !deadline.passed(); absl::SleepFor(absl::Milliseconds(5))) {
+      const absl::StatusOr<Answer> answer = query_status(*Endpoint::parse(endpoint()), std::nullopt);
+      if (answer.ok() && answer->status.ranks.at(rank).state == "joined") return true;
+    }
+    return false;
+  }
+};
+
+TEST_F(ThreeRanks, WhoDoesNotComeIsNamedOnAllThatCame) {
+  absl::StatusOr<Sender> first = listen(0, 3), second = listen(1, 3);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  const auto is_named = StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("of 3 ranks these have not joined: 2;"));
+  std::thread other([&] { EXPECT_THAT(second->register_shards(source(boxes_[1]), "", patience()), is_named); });
+  EXPECT_TRUE(comes(1));
+  EXPECT_THAT(first->register_shards(source(boxes_[0]), "", absl::Milliseconds(50)), is_named);
+  other.join();
+}
+
+TEST_F(ThreeRanks, ARankThatWaitsForLessLongAsksRank0WhoIsMissing) {
+  std::atomic<bool> over = false;
+  absl::StatusOr<Sender> first =
+      Sender::listen({.endpoint = endpoint(), .interrupted = [&over] { return over.load(); }, .rank = 0, .ranks = 3});
+  absl::StatusOr<Sender> second = listen(1, 3);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  std::thread waits([&] {
+    EXPECT_THAT(first->register_shards(source(boxes_[0]), "", patience()),
+                StatusIs(StatusCode::kCancelled, HasSubstr("interrupted")));
+  });
+  EXPECT_TRUE(comes(0));
+  EXPECT_THAT(second->register_shards(source(boxes_[1]), "", absl::Milliseconds(50)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("of 3 ranks these have not joined: 2;")));
+  over = true;
+  waits.join();
+}
+
 class ManyRanks : public RanksFixture {};
 TEST_F(ManyRanks, SendManyTensors) {
   constexpr std::size_t kRanks = 16, kTensors = 400;
@@ -382,6 +448,16 @@ TEST_F(ManyRanks, SendManyTensors) {
     }
   fill(1);
   start_well("?digest=always");
+  for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(serves(1));
+}
+
+TEST_F(ManyRanks, SendMoreThanAMillionRowsCutByColumns) {
+  constexpr std::int64_t kRows = (std::int64_t{1} << 20) + 100;
+  make_ranks(2, {{"w", DType::kF32, {kRows, 2}}});
+  for (std::int64_t rank = 0; rank < 2; ++rank) boxes_[static_cast<std::size_t>(rank)].add(0, {0, rank}, {kRows, 1});
+  fill(1);
+  start_well();
   for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(serves(1));
 }

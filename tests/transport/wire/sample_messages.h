@@ -77,7 +77,7 @@ inline SenderStatus sample_status() {
                    .digest = Digest{.low = 1, .high = 2},
                    .holders = {"engine-0", "engine-1"}},
                   {.index = 1, .state = "writing", .version = 0, .digest = std::nullopt, .holders = {}}};
-  status.ranks = {{.rank = 1, .pid = 4713, .state = "joined", .bytes = 100}};
+  status.ranks = {{.rank = 1, .pid = 4713, .state = "gone", .gone_seconds = 12, .bytes = 100}};
   status.offer = std::string("\0\xFF", 2);
   status.offered = {0, 1};
   return status;
