@@ -47,7 +47,7 @@ def main():
     model = torch.nn.ParameterDict({f"w{i}": torch.randn(mib * 2**18 // TENSORS) for i in range(TENSORS)})
     named = dict(model.named_parameters())
     with tempfile.TemporaryDirectory() as folder:
-        endpoints = [f"shm://{folder}/{each}" for each in ("stream", "vllm")]
+        endpoints = [f"shm://{folder}/stream", f"shm://{folder}/vllm"]
         worker = multiprocessing.get_context("spawn").Process(target=serve, args=(endpoints,), daemon=True)
         worker.start()
         sender = bascule.Sender(endpoints[0])
