@@ -19,6 +19,7 @@ ALLOWED = {
     "bench/adapters.py",
     "bench/adapters_vllm.py",
     "bench/sharded.py",
+    "bench/vllm_trainer.py",
     "bench/alternatives/double_buffer.py",  # measures shm itself beside another library
     "bench/python_package.py",
 }
