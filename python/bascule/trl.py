@@ -25,7 +25,9 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from . import _trl_async
 from ._checks import seconds, text, url, whole
+from ._streamed import check_served
 from ._trl_shards import Shards, is_sharded
 from .errors import BasculeError, BasculeTimeoutError
 from .lora import active_adapter, adapter_of, merged_of
@@ -40,7 +42,9 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
     """Makes each TRL trainer that this process creates from now on send to `endpoint`. Returns the client class.
 
     It covers every trainer that sends with TRL's VLLMClient: GRPO, RLOO, distillation, online DPO and those built on
-    them. AsyncGRPOTrainer and AsyncDistillationTrainer do not: their own WeightTransferClient sends over NCCL.
+    them; and AsyncGRPOTrainer and AsyncDistillationTrainer, whose WeightTransferClient would send over NCCL. These two
+    send merged weights of a PEFT model, or, if the server was started with --enable-lora, TRL itself saves the adapter in
+    a folder for it.
 
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
     reports. adapter: the name under which the server has the adapter of a PEFT model. The adapter's own endpoint is
@@ -68,6 +72,7 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
     for name, module in list(sys.modules.items()):
         if name.startswith("trl.") and vars(module).get("VLLMClient") is present:  # also those that imported it
             module.VLLMClient = BasculeVLLMClient
+    _trl_async.replace(endpoint, workers, timeout)
     generation = vllm_generation.VLLMGeneration
     if not hasattr(generation.sync_weights, "_before_bascule"):
         generation.sync_weights = _with_shards(_with_adapters(generation.sync_weights))
@@ -91,7 +96,7 @@ def _with_shards(sync_weights: Callable[[Any], None]) -> Callable[[Any], None]:
             self._bascule_shards = shards if shards is not None and shards.begin() else None
         if self._bascule_shards is None:
             return sync_weights(self)
-        _Weights._check_served(self._bascule_shards.send())
+        check_served(self._bascule_shards.send())
 
     without_a_gather._before_bascule = sync_weights
     return without_a_gather
@@ -190,7 +195,7 @@ class _Weights:
         if sender is None:
             raise BasculeError("the communicator was closed; make another trainer", "FAILED_PRECONDITION")
         self._wait_for_workers(sender)
-        self._check_served(sender.send())
+        check_served(sender.send())
         if self._alone:
             self.model = self.bascule_adapter  # which later requests name
 
@@ -286,12 +291,6 @@ class _Weights:
                                       f"{self._alone}", error.code) from None
         self._joined = True
 
-    @staticmethod
-    def _check_served(report: Any) -> None:
-        if not report.complete:
-            raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}",
-                               "UNAVAILABLE")
-
     def _send(self, metadata: Iterable[tuple[str, Any, Any]], named: Iterable[tuple[str, Any]]) -> None:
         self._check_ready()
         metadata = list(metadata)
@@ -310,7 +309,7 @@ class _Weights:
                                "determines the model; call close_communicator(), then init_communicator()",
                                "INVALID_ARGUMENT")
         self._wait_for_workers(self._sender)
-        self._check_served(self._sender.stream(named))
+        check_served(self._sender.stream(named))
 
 
 class _NotAlone(Exception):

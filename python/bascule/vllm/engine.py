@@ -57,9 +57,10 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
     def parse_init_info(self, init_dict: dict[str, Any]) -> BasculeInitInfo:
         """Raises ValueError if fields are unknown, and names the trainers whose NCCL fields are not for this backend."""
         if "master_address" in init_dict:
-            raise ValueError("the backend bascule got the fields of an NCCL group. A trainer that sends over NCCL by itself, "
-                             "such as TRL's AsyncGRPOTrainer and AsyncDistillationTrainer, is not covered by Bascule; "
-                             "start vLLM for it with --weight-transfer-config '{\"backend\":\"nccl\"}'")
+            raise ValueError("the backend bascule got the fields of an NCCL group, from a trainer that sends over NCCL by "
+                             "itself. Before TRL's AsyncGRPOTrainer and AsyncDistillationTrainer are made, call "
+                             "bascule.trl.install(); for another such trainer, start vLLM with "
+                             "--weight-transfer-config '{\"backend\":\"nccl\"}'")
         return super().parse_init_info(init_dict)
 
     def init_transfer_engine(self, init_info: BasculeInitInfo) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +22,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactor
 
 from .. import _core
 from .._checks import seconds, url, whole
+from .._streamed import check_served, stream_and_update
 from ..errors import BasculeError
 from ..sender import Sender
 from ..tensors import TensorSpec
@@ -136,24 +136,7 @@ class BasculeTrainerEngine(TrainerWeightTransferEngine[BasculeTrainerInitInfo]):
     def _send(self, tensors: Iterator[tuple[str, Any]]) -> None:
         if self.sender is None:
             raise BasculeError("trainer_init() made no sender", "FAILED_PRECONDITION")
-        updates: list[Future[None]] = []
-        pool = ThreadPoolExecutor(1, "bascule-update")
-
-        def then_update() -> Iterator[tuple[str, Any]]:
-            # Engines begin once all tensors are there: they do not wait for gathers, and not at all if one fails.
-            count = 0
-            for count, named in enumerate(tensors, 1):
-                yield named
-            if count == self._count:  # else stream() names what is missing
-                updates.append(pool.submit(self._update, self.sender.version + 1))
-
-        try:
-            report = self.sender.stream(then_update())
-            _check(report)
-            for update in updates:
-                update.result()
-        finally:
-            pool.shutdown(wait=False)  # if no version came, the engine reports it only after the timeout
+        stream_and_update(self.sender, self._count, tensors, self._update)
         self.client.finish_weight_update()
 
     def _send_pieces(self) -> None:
@@ -165,7 +148,7 @@ class BasculeTrainerEngine(TrainerWeightTransferEngine[BasculeTrainerInitInfo]):
                 self._update(version)
         finally:  # all ranks wait for the report
             report = self.sender.wait_async()
-        _check(report)
+        check_served(report)
         if self.is_sender:
             self.client.finish_weight_update()
 
@@ -173,11 +156,6 @@ class BasculeTrainerEngine(TrainerWeightTransferEngine[BasculeTrainerInitInfo]):
         """Tells the engines to load this version or a newer one, which is about to be published."""
         self.client.start_weight_update()
         self.client.update_weights({"version": version, "timeout": self._timeout})
-
-
-def _check(report: Any) -> None:
-    if not report.complete:
-        raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}", "ABORTED")
 
 
 def _device(endpoint: str) -> str:

@@ -84,7 +84,7 @@ def test_a_trainer_that_sends_over_nccl_by_itself_is_refused_by_name():
 
     engine = object.__new__(BasculeWeightTransferEngine)
     fields = {"master_address": "localhost", "master_port": 1, "rank_offset": 1, "world_size": 2, "packed": True}
-    with pytest.raises(ValueError, match="AsyncGRPOTrainer and AsyncDistillationTrainer, is not covered"):
+    with pytest.raises(ValueError, match="AsyncGRPOTrainer and AsyncDistillationTrainer are made, call bascule.trl.install"):
         engine.parse_init_info(fields)  # what TRL's WeightTransferClient sends
     with pytest.raises(ValueError, match="Invalid init_info .* 'endpont'"):
         engine.parse_init_info({"endpont": "shm:///tmp/x"})
