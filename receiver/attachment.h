@@ -93,6 +93,7 @@ class Attachment {
   bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
   std::string path() const { return transport_->path(); }                 // prepare thread
   Reception* reception() const { return transport_->reception(); }        // null if there is none. Prepare thread
+  ReadsAgain* reads_again() const { return transport_->reads_again(); }   // the same
   std::optional<int> device_of(SlotId slot) const;  // where the slot lies; nullopt if it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }

@@ -8,7 +8,7 @@
 //
 // If the scheme itself delivers a version to a receive buffer (its view's index says so), nothing is copied. The device
 // digests a version as it copies; the engine reads the copy once the session has checked that digest. The read of the
-// sender's slot ends as soon as the slot is copied. Prepare thread.
+// sender's slot ends as soon as the slot is copied; it begins again if ranges are to be read again. Prepare thread.
 #pragma once
 
 #include <list>
@@ -22,10 +22,11 @@
 #include "absl/status/statusor.h"
 #include <bascule/transport/device.h>
 #include <bascule/transport/scheme.h>
+#include <bascule/transport/source.h>
 
 namespace bascule::inline v0 {
 
-class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
+class DeviceCopies final : public ReceiverTransport, public CopiesBehind, public ReadsAgain {
  public:
   // `slots` reaches the sender's slots. `kept` is the number of buffers made at the start; more are added while more
   // are read.
@@ -40,10 +41,13 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   CopiesBehind* copies_behind() override { return queue_ ? this : nullptr; }
   KeptVersions* kept_versions() override { return slots_->kept_versions(); }
   Reception* reception() override { return slots_->reception(); }
+  ReadsAgain* reads_again() override { return queue_ ? this : slots_->reads_again(); }
   std::string path() const override { return slots_->path(); }
 
   void copy_behind(const Publication& publication, std::uint64_t bytes_done) override;
   absl::Status settle(Deadline deadline) override { return queue_ ? queue_->settle(deadline) : absl::OkStatus(); }
+  absl::StatusOr<Digest> read_again(const Publication& publication, SlotId view, std::span<const ByteRange> ranges,
+                                    Deadline deadline) override;
 
  private:
   struct Buffer {
@@ -57,12 +61,14 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
     bool in_use = false;
   };
   bool lies_here(SlotId slot) const;
-  absl::StatusOr<HostWindow*> window(const SlotView& place);
-  absl::StatusOr<std::shared_ptr<HostWindow>> open(const SlotView& place);
+  absl::StatusOr<SourceMemory*> source(const SlotView& place);
+  absl::Status open_queue();
   absl::StatusOr<Buffer*> add(std::uint64_t bytes);
   Buffer* find(const Publication& publication);
+  Buffer* find_buffer(SlotId view);
   absl::StatusOr<Buffer*> in_flight(const Publication& publication);
-  absl::Status copy(Buffer& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes);
+  absl::Status copy(Buffer& to, SourceMemory& from, std::uint64_t end, std::uint64_t of_bytes);
+  absl::StatusOr<Digest> mend(Buffer& to, const SlotView& from, std::span<const ByteRange> ranges, Deadline deadline);
 
   std::unique_ptr<ReceiverTransport> slots_;
   const int device_;
@@ -71,11 +77,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   std::list<Buffer> buffers_;
   Buffer* incoming_ = nullptr;  // the buffer begun last, whose digest is under way
   std::uint32_t next_ = kOwnMemory;
-  struct Window {
-    const std::byte* of = nullptr;
-    std::shared_ptr<HostWindow> window;
-  };
-  std::map<SlotId, Window> windows_;  // destroyed before slots_ and queue_
+  std::map<SlotId, SourceMemory> sources_;  // destroyed before slots_ and queue_
 };
 
 }  // namespace bascule::inline v0

@@ -12,6 +12,12 @@ namespace {
 // How long the prepare thread waits for a device at a time.
 constexpr absl::Duration kPiece = absl::Milliseconds(20);
 
+// "bytes [65536, 131072), where tensor w lies, and 0 bytes after them"
+std::string text_of(const Layout& layout, std::span<const ByteRange> wrong) {
+  if (wrong.empty()) return "the digest alone";
+  return cat(place_of(layout, wrong.front()), " and ", bytes_of(wrong.subspan(1)), " bytes after them");
+}
+
 }  // namespace
 
 PrepareContext::PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
@@ -96,8 +102,11 @@ absl::Status PrepareContext::prepare(const Publication& publication, const BackS
     preparation.reached = ready.view;
     preparation.local.weights = std::move(ready.weights);
     BASCULE_TRY(wait_for_set(set));
-    const SlotView view = ready.view;
-    return located(take_in(publication, set.set, preparation, false), publication, view);
+    const std::uint64_t twice = mend(publication, *preparation.reached);
+    const SlotView view = *preparation.reached;
+    BASCULE_TRY(located(take_in(publication, set.set, preparation, false), publication, view));
+    if (preparation.local.bytes) preparation.local.bytes->read += twice;
+    return absl::OkStatus();
   };
   absl::Status prepared = caught(work);
   if (!prepared.ok()) settle_for_good();  // else it would be unmapped while a device reads it
@@ -122,17 +131,44 @@ absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_t
   return taken;
 }
 
-// Names the first wrong bytes in an error of a digest, if a table tells. Reads all bytes again.
+// Returns the tiles that do not have the version's bytes; nullopt if there is no digest table to tell. Reads all bytes.
+absl::StatusOr<std::optional<std::vector<ByteRange>>> PrepareContext::wrong_in(const Publication& publication,
+                                                                               const SlotView& view) {
+  BASCULE_ASSIGN(const std::optional<DigestTable> table, attachment_->digest_table(publication));
+  if (!table) return std::nullopt;
+  return verifier_.wrong_tiles(*table, publication, view, Deadline(endpoint_.timeout));
+}
+
+// If the version was copied and its digest shows that bytes came wrong, reads these once more, and returns how many
+// they were. Whether they are right now is checked afterwards, as for any version.
+std::uint64_t PrepareContext::mend(const Publication& publication, SlotView& view) {
+  ReadsAgain* const source = attachment_->reads_again();
+  if (source == nullptr || !view.digest || !publication.digest || endpoint_.digest == DigestMode::kOff) return 0;
+  if (*view.digest == *publication.digest) return 0;
+  const absl::StatusOr<std::uint64_t> bytes = read_again(publication, view, *source);
+  if (!bytes.ok() && options_.log)
+    options_.log(cat("version ", publication.version,
+                     " arrived with wrong bytes, and reading them again failed: ", message_of(bytes.status())));
+  return bytes.value_or(0);
+}
+
+absl::StatusOr<std::uint64_t> PrepareContext::read_again(const Publication& publication, SlotView& view,
+                                                         ReadsAgain& source) {
+  BASCULE_ASSIGN(std::optional<std::vector<ByteRange>> wrong, wrong_in(publication, view));
+  if (!wrong) wrong = {{0, publication.bytes}};
+  BASCULE_ASSIGN(view.digest, source.read_again(publication, view.slot, *wrong, Deadline(endpoint_.timeout)));
+  if (options_.log)
+    options_.log(cat("version ", publication.version, " arrived wrong in ", text_of(attachment_->layout(), *wrong),
+                     ". Read again, it is ", *view.digest == *publication.digest ? "right" : "still wrong"));
+  return bytes_of(*wrong);
+}
+
+// Names the first wrong bytes in an error of a digest, if a table tells.
 absl::Status PrepareContext::located(const absl::Status& lost, const Publication& publication, const SlotView& view) {
-  if (!absl::IsDataLoss(lost) || view.device != kHost) return lost;
-  const absl::StatusOr<std::optional<DigestTable>> table = attachment_->digest_table(publication);
-  if (!table.ok() || !*table || attachment_->copies_parts()) return lost;
-  const ByteRange all{0, publication.bytes};
-  const std::vector<ByteRange> wrong =
-      wrong_tiles({.bytes = publication.bytes}, **table, {&all, 1}, view.bytes, verifier_.pool());
-  if (wrong.empty()) return lost;
-  return absl::DataLossError(cat(message_of(lost), "; wrong are ", place_of(attachment_->layout(), wrong.front()),
-                                 " and ", bytes_of(wrong) - bytes_of({wrong.data(), 1}), " bytes after them"));
+  if (!absl::IsDataLoss(lost) || attachment_->copies_parts()) return lost;
+  const absl::StatusOr<std::optional<std::vector<ByteRange>>> wrong = wrong_in(publication, view);
+  if (!wrong.ok() || !*wrong || (*wrong)->empty()) return lost;
+  return absl::DataLossError(cat(message_of(lost), "; wrong are ", text_of(attachment_->layout(), **wrong)));
 }
 
 // Everything after reaching the bytes; `verified`: they are known to be right.

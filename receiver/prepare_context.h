@@ -81,6 +81,9 @@ class PrepareContext {
   absl::Status check_stream_of(const std::vector<std::uint32_t>& slots) const;
   absl::Status wait_for_set(const BackSet& set);
   absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
+  absl::StatusOr<std::optional<std::vector<ByteRange>>> wrong_in(const Publication& publication, const SlotView& view);
+  std::uint64_t mend(const Publication& publication, SlotView& view);
+  absl::StatusOr<std::uint64_t> read_again(const Publication& publication, SlotView& view, ReadsAgain& source);
   absl::Status located(const absl::Status& lost, const Publication& publication, const SlotView& view);
   absl::Status settle_slots(Deadline deadline);
   void settle_for_good();  // after a failure: blocks until no device works for this object, or stop()

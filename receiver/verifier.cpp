@@ -51,6 +51,17 @@ absl::Status Verifier::verify_parts(const PartCheck& parts, const Layout& layout
   return parts.check(publication, layout, found);
 }
 
+absl::StatusOr<std::vector<ByteRange>> Verifier::wrong_tiles(const DigestTable& table, const Publication& publication,
+                                                             const SlotView& view, Deadline deadline) {
+  const ByteRange all{0, publication.bytes};
+  if (view.device == kHost)
+    return bascule::wrong_tiles({.bytes = publication.bytes}, table, {&all, 1}, view.bytes, pool());
+  const auto tiles = std::make_shared<const CheckedTiles>(
+      CheckedTiles{.ranges = {all}, .is_checked = std::vector<std::uint8_t>(table.size(), 1), .bytes = {}});
+  BASCULE_ASSIGN(const auto found, reader_.totals(view, tiles, deadline));
+  return unequal_tiles(table, {&all, 1}, found, publication.bytes);
+}
+
 absl::Status check_digest(const Publication& publication, const Digest& found) {
   if (found == publication.digest) return absl::OkStatus();
   return absl::DataLossError(cat(name_of(publication), ": digest ", to_hex(found), ", sealed was ",

@@ -32,6 +32,10 @@ class Verifier {
   absl::Status verify_parts(const PartCheck& parts, const Layout& layout, const Publication& publication,
                             const SlotView& view, Deadline deadline);
 
+  // Returns the tiles of a view of the whole version whose totals differ from `table`, which is proven. Blocks.
+  absl::StatusOr<std::vector<ByteRange>> wrong_tiles(const DigestTable& table, const Publication& publication,
+                                                     const SlotView& view, Deadline deadline);
+
   // Blocks until no device still reads for this verifier, even for calls that ran out of time. Returns
   // DEADLINE_EXCEEDED if a device still reads.
   absl::Status settle(Deadline deadline) { return reader_.settle(deadline); }

@@ -42,7 +42,9 @@ class CopiesBehind;
 class Delivery;
 class KeptSlots;
 class KeptVersions;
+class ReadsAgain;
 class Reception;
+struct ByteRange;
 
 using WorkerId = std::uint64_t;  // one membership; a sender never reuses a number
 
@@ -154,6 +156,7 @@ class ReceiverTransport {  // one per attachment to a sender's epoch; prepare th
   virtual CopiesBehind* copies_behind() { return nullptr; }
   virtual KeptVersions* kept_versions() { return nullptr; }
   virtual Reception* reception() { return nullptr; }
+  virtual ReadsAgain* reads_again() { return nullptr; }
 };
 
 // For schemes whose prepare() copies the bytes out of the memory that the sender writes, possibly before all are
@@ -167,6 +170,17 @@ class CopiesBehind {
   // Blocks until all work that earlier calls started, even calls that failed, has stopped reading and writing. Returns
   // DEADLINE_EXCEEDED if some still reads or writes.
   virtual absl::Status settle(Deadline deadline) = 0;
+};
+
+// For schemes that bring versions to memory of the worker, and can bring ranges of a version again if some bytes came
+// wrong (transport/source.h).
+class ReadsAgain {
+ public:
+  virtual ~ReadsAgain() = default;
+  // Reads these ranges of a prepared version again, from another source than before if there is one. `view` is the slot
+  // of its view, `ranges` are whole tiles. Blocks until they have arrived, and returns the digest of the whole version.
+  virtual absl::StatusOr<Digest> read_again(const Publication& publication, SlotId view,
+                                            std::span<const ByteRange> ranges, Deadline deadline) = 0;
 };
 
 // What the registry knows about a scheme.

@@ -20,7 +20,7 @@ from .lora import active_adapter, adapter_of, merged_of
 from .modules import check_sendable
 from .names import hf_names, refuse_adapters
 from .sent import Sent, plain
-from .sharded import HeldModel, rank_and_ranks
+from .sharded import HeldBoxes, HeldModel, rank_and_ranks
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, travels_as, wait_for_stream)
 from .views import copy_into, writable
@@ -106,7 +106,7 @@ class Sender:
         self._closing = False
         self._model: Followed | None = None
         self._sharded = sharded
-        self._held: HeldModel | None = None  # instead of the model, if sharded
+        self._held: HeldBoxes | None = None  # instead of the model, if sharded
         self._rename: Callable[[str], str] | None = hf_names
         self._device = HOST
         self._pending: Any = None  # what a send in progress may still read
@@ -420,12 +420,20 @@ class Sender:
         if adapters is not None:
             raise BasculeError("adapters: a sharded sender sends tensors as they are; merge the adapter first, or send "
                                "gathered tensors with stream()", "INVALID_ARGUMENT")
-        before, self._held = self._held, HeldModel(model, rename)
+        self._register_held(core, HeldModel(model, rename), timeout)
+
+    def _register_held(self, core: _core.Sender, held: HeldBoxes, timeout: float) -> None:
+        before, self._held = self._held, held
         try:
-            core.register_shards(self._held.shards, "", timeout)
+            core.register_shards(held.shards, "", timeout)
         except BasculeError:
             self._held = before
             raise
+
+    def _register_boxes(self, look: Callable[[], Any], timeout: float) -> None:
+        """register_model() of a sharded sender, for boxes that HeldBoxes(look) finds. Blocks and raises as it does."""
+        with self._call() as core:
+            self._register_held(core, HeldBoxes(look), timeout)
 
     def _send(self, core: _core.Sender, call: str, weights: Any, worker_ids: Sequence[str],
               step: int | None) -> _core.SendReport:

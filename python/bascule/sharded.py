@@ -29,7 +29,7 @@ def rank_and_ranks() -> tuple[int, int]:
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """A tensor of the model: type and shape of the whole, and this rank's box of it."""
 
     dtype: str
@@ -41,19 +41,15 @@ class _Held(NamedTuple):
     device: int  # HOST or a GPU's number
 
 
-class HeldModel:
-    """Keeps this rank's part of a model alive, and finds before each send where it lies. No collective runs."""
+class HeldBoxes:
+    """Keeps this rank's part of a model alive, and finds before each send where it lies.
 
-    def __init__(self, model: Any, rename: Callable[[str], str] | None):
-        if not is_module(model) and not isinstance(model, Mapping):
-            raise BasculeError("register_model: with sharded=True, expected a module or a mapping of names to tensors, found "
-                               f"{type(model).__name__}", "INVALID_ARGUMENT")
-        if is_module(model):
-            refuse_adapters(model, rename, "merge it first, or register a mapping of the other tensors; for engines with the "
-                            "same PEFT model, rename=None")
-        self._model, self._rename = model, rename
-        self._tensors, self._held = self._look()
-        check_sendable(model, self._tensors, sharded=True)
+    look: returns, by name, the tensors of this process that are sent or of which boxes are sent, and what they hold.
+    """
+
+    def __init__(self, look: Callable[[], tuple[dict[str, Any], dict[str, Held]]]):
+        self._look = look
+        self._tensors, self._held = look()
         self._before: list[Any] = []  # alive until the core knows their successors' addresses
         held = list(self._held.values())
         boxes = [(i, each) for i, each in enumerate(held) if prod(each.box)]
@@ -109,32 +105,53 @@ class HeldModel:
         self._held, self._before = {name: held[name] for name in self._held}, []
         self.shards.set_stream(current_stream(self._device()))
 
-    def _look(self) -> tuple[dict[str, Any], dict[str, _Held]]:
-        """Returns, by name, the tensors of this process that are sent or of which boxes are sent, and what they hold."""
+
+class HeldModel(HeldBoxes):
+    """This rank's part of a module or a mapping with DTensors. No collective runs."""
+
+    def __init__(self, model: Any, rename: Callable[[str], str] | None):
+        if not is_module(model) and not isinstance(model, Mapping):
+            raise BasculeError("register_model: with sharded=True, expected a module or a mapping of names to tensors, found "
+                               f"{type(model).__name__}", "INVALID_ARGUMENT")
+        if is_module(model):
+            refuse_adapters(model, rename, "merge it first, or register a mapping of the other tensors; for engines with the "
+                            "same PEFT model, rename=None")
+        self._model, self._rename = model, rename
+        super().__init__(self._look_at_model)
+        check_sendable(model, self._tensors, sharded=True)
+
+    def _look_at_model(self) -> tuple[dict[str, Any], dict[str, Held]]:
         # FSDP2 shows gathered parameters for a time, for example after an evaluation. Optimizers write only the shards.
         for module in self._model.modules() if is_module(self._model) else ():
             if is_fsdp2(module):
                 module.reshard()
         tensors: dict[str, Any] = {}
-        held: dict[str, _Held] = {}
+        held: dict[str, Held] = {}
         for name, tensor in tensors_of(self._model, self._rename).items():
             tensors[name], held[name] = _held(name, tensor)
         return tensors, held
 
 
-def _held(name: str, tensor: Any) -> tuple[Any, _Held]:
+def _held(name: str, tensor: Any) -> tuple[Any, Held]:
     """This process's own tensor, and what it holds of the whole one."""
     place = None
     if is_dtensor(tensor):
-        place = list(tensor.shape), *_box_of(name, tensor)
+        mesh = tensor.device_mesh
+        sizes = [mesh.size(i) for i in range(mesh.ndim)]
+        place = list(tensor.shape), *box_of(name, list(tensor.shape), tensor.placements, sizes, mesh.get_coordinate())
         with imported().no_grad():  # else it would be an operation of autograd
             tensor = tensor.to_local()
+    return tensor, held_of(name, tensor, place)
+
+
+def held_of(name: str, tensor: Any, place: tuple[list[int], list[int], list[int]] | None) -> Held:
+    """What this process's own tensor holds. place: the whole's shape, and offset and shape of its box; None: it is whole."""
     dtype, local, strides, address, device = describe(name, tensor)
     shape, offset, box = place or (local, [0] * len(local), local)
     if local != box and (prod(local) or prod(box)):
         raise BasculeError(f"tensor {name}: this rank holds {local} of it, and its placements say {box}; {_GATHER}",
                            "INVALID_ARGUMENT")
-    return tensor, _Held(dtype, shape, offset, box, strides, address, device)
+    return Held(dtype, shape, offset, box, strides, address, device)
 
 
 def is_dtensor(tensor: Any) -> bool:
@@ -142,12 +159,15 @@ def is_dtensor(tensor: Any) -> bool:
     return is_torch(tensor) and any(base.__name__ == "DTensor" for base in type(tensor).__mro__)
 
 
-def _box_of(name: str, tensor: Any) -> tuple[list[int], list[int]]:
-    """Offset and shape of this rank's box of a DTensor; a rank outside its mesh has an empty one."""
-    shape, mesh = list(tensor.shape), tensor.device_mesh
-    sizes, place = [mesh.size(i) for i in range(mesh.ndim)], mesh.get_coordinate()
+def box_of(name: str, shape: list[int], placements: Sequence[Any], sizes: list[int],
+           place: Sequence[int] | None) -> tuple[list[int], list[int]]:
+    """Offset and shape of a rank's box of a tensor that is placed on a mesh of these sizes.
+
+    place: the rank's coordinate there; None: it is outside the mesh, and its box is empty. Raises BasculeError
+    (INVALID_ARGUMENT) if the rank's part is no box.
+    """
     offset, box = [0] * len(shape), list(shape)
-    for dim, cuts in _cuts_of(name, tensor.placements, sizes, len(shape)).items():
+    for dim, cuts in _cuts_of(name, placements, sizes, len(shape)).items():
         for mesh_dim in cuts:  # each cuts what the cuts before it left into equal chunks; the last ones may be short or empty
             chunk = -(-box[dim] // sizes[mesh_dim])
             begin = min(chunk * place[mesh_dim], box[dim]) if place else 0
@@ -182,5 +202,5 @@ def _place(device: int) -> str:
     return "host memory" if device == HOST else f"the memory of GPU {device}"
 
 
-def _shown(held: _Held) -> str:
+def _shown(held: Held) -> str:
     return f"{held.dtype} {held.box} at {held.offset} of {held.shape}"

@@ -178,6 +178,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
     slots_.erase(slot);
   }
   Reception* reception() override { return end_; }
+  ReadsAgain* reads_again() override { return relay_receiver_.get(); }
   std::string path() const override {
     return std::string(relay_receiver_ ? relay::kByRelay : end_ ? relay::kInPlace : "");
   }

@@ -21,8 +21,7 @@ absl::StatusOr<relay::ShownMemory> make_buffer(const cuda::Device& device, std::
   return buffer;
 }
 
-absl::StatusOr<relay::ReachedMemory> import(int reader, int descriptor, std::string_view place,
-                                            std::uint64_t allocated) {
+absl::StatusOr<ReachedMemory> import(int reader, int descriptor, std::string_view place, std::uint64_t allocated) {
   std::array<std::uint8_t, 16> uuid{};
   if (place.size() != uuid.size()) return invalid_argument("expected a GPU's UUID, found ", place.size(), " bytes");
   std::ranges::transform(place, uuid.begin(), [](char byte) { return static_cast<std::uint8_t>(byte); });
@@ -31,7 +30,7 @@ absl::StatusOr<relay::ReachedMemory> import(int reader, int descriptor, std::str
                  cuda::Allocation::import(home.ordinal, descriptor, allocated, reader));
   const auto mapping = std::make_shared<cuda::DeviceMapping>();
   BASCULE_ASSIGN(*mapping, cuda::DeviceMapping::map(allocation, Access::kReadOnly, reader));
-  return relay::ReachedMemory{.bytes = {mapping->data(), mapping->bytes()}, .device = home.ordinal, .owner = mapping};
+  return ReachedMemory{.bytes = {mapping->data(), mapping->bytes()}, .device = home.ordinal, .owner = mapping};
 }
 
 }  // namespace

@@ -72,11 +72,16 @@ SlotView ReceiveBuffers::take(Buffer& buffer, Epoch epoch) {
           .memory = buffer.memory};
 }
 
-void ReceiveBuffers::end_read(std::uint32_t number) {
+ReceiveBuffers::Buffer* ReceiveBuffers::read(std::uint32_t number) {
   const auto found = std::ranges::find(buffers_, number, [](const auto& buffer) { return buffer->number; });
-  if (found == buffers_.end() || (*found)->state != Buffer::State::kRead) return;
-  (*found)->state = Buffer::State::kFree;
-  if (buffers_.size() > kept_ && !place_of(**found)) buffers_.erase(found);
+  return found == buffers_.end() || (*found)->state != Buffer::State::kRead ? nullptr : found->get();
+}
+
+void ReceiveBuffers::end_read(std::uint32_t number) {
+  Buffer* const buffer = read(number);
+  if (buffer == nullptr) return;
+  buffer->state = Buffer::State::kFree;
+  if (buffers_.size() > kept_ && !place_of(*buffer)) drop(*buffer);
 }
 
 std::optional<std::size_t> ReceiveBuffers::place_of(const Buffer& buffer) const {

@@ -51,6 +51,7 @@ class ReceiveBuffers {
   void give_up(Buffer& buffer, bool still_written);
   Buffer* whole(Version version);  // null if no buffer holds all of that version
   SlotView take(Buffer& buffer, Epoch epoch);
+  Buffer* read(std::uint32_t number);  // the buffer that take() returned under this number; null if it is not read
   void end_read(std::uint32_t number);
 
   std::uint64_t bytes() const { return bytes_; }

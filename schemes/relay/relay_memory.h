@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include <bascule/transport/device.h>
 #include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/source.h>
 
 namespace bascule::inline v0::relay {
 
@@ -21,13 +21,6 @@ struct ShownMemory {
   std::shared_ptr<std::byte> memory;
   ProcessFd descriptor;
   std::uint64_t allocated = 0;  // bytes, in whole granules
-};
-
-// Memory of another process, mapped here to copy from.
-struct ReachedMemory {
-  std::span<const std::byte> bytes;
-  int device = kHost;           // the device whose memory it is
-  std::shared_ptr<void> owner;  // owns the mapping
 };
 
 struct RelayMemory {

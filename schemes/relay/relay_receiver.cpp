@@ -66,6 +66,37 @@ void RelayReceiver::end_read(SlotId slot) {
   buffers_.end_read(slot.index);
 }
 
+absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication, SlotId view,
+                                                 std::span<const ByteRange> ranges, Deadline deadline) {
+  const std::unique_lock copying(copying_, deadline.at());
+  if (!copying) return deadline_exceeded("another version is being received");
+  std::unique_lock lock(mutex_);
+  ReceiveBuffers::Buffer* const buffer = buffers_.read(view.index);
+  if (buffer == nullptr) return failed_precondition("version ", publication.version, " is not being read");
+  const std::shared_ptr<std::byte> memory = buffer->memory;
+  lock.unlock();
+  absl::StatusOr<Digest> digest = mend(publication, {memory.get(), publication.bytes}, ranges, deadline);
+  const absl::Status settled = digest.ok() ? absl::OkStatus() : queue_->settle(Deadline(kUnderWay));
+  lock.lock();
+  if (digest.ok()) buffer->digest = *digest;
+  if (!is_over(settled)) {
+    written_.push_back(memory);
+    buffers_.give_up(*buffer, /*still_written=*/true);
+  }
+  return digest;
+}
+
+absl::StatusOr<Digest> RelayReceiver::mend(const Publication& publication, std::span<std::byte> bytes,
+                                           std::span<const ByteRange> ranges, Deadline deadline) {
+  BASCULE_ASSIGN(const std::optional<std::uint64_t> there, trainer_->available(publication));
+  if (there != publication.bytes) return unavailable("the trainer's slot no longer has version ", publication.version);
+  for (const ByteRange& range : ranges)
+    BASCULE_TRY(trainer_->read(publication, range, {.memory = bytes, .queue = *queue_, .digesting = false}));
+  BASCULE_TRY(queue_->digest(bytes, true, std::nullopt));
+  BASCULE_ASSIGN(const std::optional<Digest> digest, queue_->finish(deadline));
+  return *digest;
+}
+
 // ---- messages ----
 
 void RelayReceiver::say(const RelayMessage& message) {
@@ -176,6 +207,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
       say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
     }
   }
+  std::unique_lock copying(copying_);
   absl::Status received = bring(publication, *buffer, deadline);
   // Until it is settled, the device may still write the buffer and read the source.
   const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
@@ -190,6 +222,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     received = made.status();
     if (made.ok()) digest = *made;
   }
+  copying.unlock();  // a prepare() that waits for this version may now read it again
   const std::lock_guard lock(mutex_);
   if (received.ok()) {
     buffers_.came(*buffer, digest);
@@ -218,15 +251,20 @@ absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
   return absl::OkStatus();
 }
 
-// Finds how much of the version has come. If an engine cannot give it, asks for another source.
-absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publication& publication) {
-  if (incoming_->source == kTrainer) return trainer_.find(publication);
+// Finds how much of the version its source has. If an engine cannot give it, asks for another source.
+absl::StatusOr<std::optional<RelayReceiver::Found>> RelayReceiver::look(const Publication& publication) {
   if (incoming_->stuck) return std::nullopt;
-  const auto engine = engines_.find(incoming_->source);
-  if (engine != engines_.end() && !engine->second) return std::nullopt;  // being mapped
-  absl::StatusOr<std::optional<Source::Found>> found =
-      engine != engines_.end() ? engine->second->find(publication) : absl::NotFoundError("it was not introduced");
-  if (found.ok() && (*found || !incoming_->whole)) return found;
+  std::shared_ptr<Source> source = trainer_;
+  if (incoming_->source != kTrainer) {
+    const auto engine = engines_.find(incoming_->source);
+    if (engine != engines_.end() && !engine->second) return std::nullopt;  // being mapped
+    source = engine != engines_.end() ? engine->second : nullptr;
+  }
+  const absl::StatusOr<std::optional<std::uint64_t>> found =
+      source ? source->available(publication) : absl::NotFoundError("it was not introduced");
+  if (found.ok() && *found) return Found{.source = std::move(source), .bytes = **found};
+  if (found.ok() && !incoming_->whole) return std::nullopt;
+  if (incoming_->source == kTrainer) return found.status();
   incoming_->stuck = true;
   say({.kind = RelayMessage::Kind::kCannot,
        .number = incoming_->number,
@@ -248,22 +286,22 @@ absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers
       pause = kShortPause;
     }
     if (asked == publication.bytes && arrived == asked) return absl::OkStatus();
-    std::optional<Source::Found> found;
+    std::optional<Found> found;
     {
       std::unique_lock lock(mutex_);
       BASCULE_TRY(may_go_on(deadline));
       if (asked < publication.bytes && asked - arrived < kPiecesAhead * piece) {
         BASCULE_ASSIGN(found, look(publication));
       }
-      if (!found || std::min(asked + piece, publication.bytes) > found->bytes_done) {
+      if (!found || std::min(asked + piece, publication.bytes) > found->bytes) {
         changed_.wait_for(lock, pause);
         pause = std::min(2 * pause, arrived < asked ? kShortPause : kLongPause);
         continue;
       }
     }
     const std::uint64_t end = std::min(asked + piece, publication.bytes);
-    BASCULE_ASSIGN(HostWindow* const window, found->memory->window(*queue_));
-    BASCULE_TRY(queue_->copy_in(*window, asked, end, to, digests_));
+    BASCULE_TRY(
+        found->source->read(publication, {asked, end}, {.memory = to, .queue = *queue_, .digesting = digests_}));
     asked = end;
     pause = kShortPause;
   }

@@ -4,7 +4,9 @@
 //   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
-// add() to end_read() run on the prepare thread, receive() on a separate thread, the others on the I/O thread.
+// A version that came wrong is mended: its wrong ranges are read again, from the trainer's slot.
+//
+// add() to read_again() run on the prepare thread, receive() on a separate thread, the others on the I/O thread.
 #pragma once
 
 #include <condition_variable>
@@ -17,13 +19,13 @@
 #include <vector>
 
 #include <bascule/schemes/deliveries/receive_buffers.h>
-#include <bascule/schemes/relay/source.h>
+#include <bascule/schemes/relay/engine_buffers.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/task_thread.h>
 
 namespace bascule::inline v0::relay {
 
-class RelayReceiver final : public Reception {
+class RelayReceiver final : public Reception, public ReadsAgain {
  public:
   // Makes `kept` receive buffers of `bytes` bytes. With `digests` the receiver digests versions as they arrive. Returns
   // RESOURCE_EXHAUSTED if there is no room.
@@ -32,13 +34,15 @@ class RelayReceiver final : public Reception {
 
   // add() registers a slot of the trainer that this process has mapped; remove() forgets it.
   void add(SlotId slot, ReachedMemory memory, WrittenSoFar written) {
-    trainer_.add(slot, std::move(memory), std::move(written));
+    trainer_->add(slot, std::move(memory), std::move(written));
   }
-  void remove(SlotId slot) { trainer_.remove(slot); }
+  void remove(SlotId slot) { trainer_->remove(slot); }
 
   // Like the functions of ReceiverTransport. The view shows a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
   void end_read(SlotId slot);
+  absl::StatusOr<Digest> read_again(const Publication& publication, SlotId view, std::span<const ByteRange> ranges,
+                                    Deadline deadline) override;
 
   void open(std::shared_ptr<SenderLine> line) override;
   void heard(std::string bytes, std::vector<UniqueFd> descriptors) override;
@@ -61,19 +65,26 @@ class RelayReceiver final : public Reception {
   void begin(const RelayMessage& take);
   void let_go(std::shared_ptr<EngineBuffers> engine);
   void hear_of(std::uint64_t number, const RelayMessage& message);
-  absl::StatusOr<std::optional<Source::Found>> look(const Publication& publication);
+  struct Found {
+    std::shared_ptr<Source> source;
+    std::uint64_t bytes = 0;  // of the version, that can be read
+  };
+  absl::StatusOr<std::optional<Found>> look(const Publication& publication);
   absl::Status may_go_on(Deadline deadline) const;
   void meet(RelayMessage message, std::vector<UniqueFd> descriptors);
   absl::Status bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
+  absl::StatusOr<Digest> mend(const Publication& publication, std::span<std::byte> bytes,
+                              std::span<const ByteRange> ranges, Deadline deadline);
 
   const RelayMemory memory_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
-  std::unique_ptr<DeviceQueue> queue_;               // used by receive()
-  std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
-  std::vector<ProcessFd> shown_;                     // the buffers that others see
+  std::timed_mutex copying_;                         // held while queue_ is used
+  std::unique_ptr<DeviceQueue> queue_;
+  std::uint64_t allocated_ = 0;   // bytes of a buffer, as others map it
+  std::vector<ProcessFd> shown_;  // the buffers that others see
   std::optional<ProgressPage> progress_;
-  TrainerSlots trainer_;
+  const std::shared_ptr<SlotSource> trainer_ = std::make_shared<SlotSource>();
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,7 +1,8 @@
 """Bascule in vLLM: `vllm serve MODEL --weight-transfer-config '{"backend":"bascule"}'`, with BASCULE_ENDPOINT set.
 
-vLLM finds register() by an entry point. engine.py is the backend, extension.py serves vLLM versions without backends,
-follow.py lets an engine follow automatically, and adapters.py adds LoRA adapters. docs/guide/vllm.md explains their use.
+vLLM finds register() by an entry point. engine.py is the backend, trainer.py its end in a trainer that uses vLLM's trainer
+API, extension.py serves vLLM versions without backends, follow.py lets an engine follow automatically, and adapters.py
+adds LoRA adapters. docs/guide/vllm.md explains their use.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ def register() -> None:
 
     follow.install()
     try:
-        from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+        from vllm.distributed.weight_transfer import factory
     except ImportError:  # a vLLM without backends: WorkerExtension only
         return
-    if "bascule" not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine("bascule", "bascule.vllm.engine", "BasculeWeightTransferEngine")
+    if "bascule" not in factory.WeightTransferEngineFactory._registry:
+        factory.WeightTransferEngineFactory.register_engine("bascule", "bascule.vllm.engine", "BasculeWeightTransferEngine")
+    trainers = getattr(factory, "WeightTransferTrainerFactory", None)  # before vLLM 0.32 there is none
+    if trainers is not None and "bascule" not in trainers._registry:
+        trainers.register_engine("bascule", "bascule.vllm.trainer", "BasculeTrainerEngine")

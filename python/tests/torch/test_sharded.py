@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import re
 import signal
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -357,8 +356,7 @@ def test_a_tensor_that_moves_to_a_gpu_is_refused(endpoint, alone, monkeypatch):
 def boxes(shape, sizes, placements):
     """Each rank's box, in a mesh of these sizes."""
     for place in itertools.product(*map(range, sizes)):
-        mesh = SimpleNamespace(ndim=len(sizes), size=sizes.__getitem__, get_coordinate=lambda place=place: list(place))
-        yield place, sharded._box_of("t", SimpleNamespace(shape=shape, device_mesh=mesh, placements=placements))
+        yield place, sharded.box_of("t", list(shape), placements, list(sizes), place)
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (2, 3), (3, 2), (2, 2, 2)], ids=str)

@@ -114,6 +114,30 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   EXPECT_TRUE(bytes_of(*five) == bytes_of(1U));
 }
 
+// The wrong byte was copied before it was right in the slot.
+TEST_F(DeviceCopiesTest, ReadWrongTilesAgain) {
+  constexpr std::uint64_t kWrong = kHostPieceBytes + 3 * kernels::kTileBytes + 77;
+  write(0, 0, kBytes, 1);
+  slots_[0].writable()[kWrong] ^= std::byte{1};
+  copies_->copy_behind(publication(1, 0), kBytes);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  slots_[0].writable()[kWrong] ^= std::byte{1};
+  const absl::StatusOr<SlotView> view = copies_->prepare(publication(1, 0), deadline_);
+  ASSERT_THAT(view, IsOk());
+  const Digest right = digest_of(bytes_of(0U));
+  ASSERT_NE(view->digest, right);
+  const std::uint64_t begin = kWrong / kernels::kTileBytes * kernels::kTileBytes;
+  const std::vector<ByteRange> other = {{0, kernels::kTileBytes}}, wrong = {{begin, begin + kernels::kTileBytes}};
+  EXPECT_NE(copies_->read_again(publication(1, 0), view->slot, other, deadline_).value(), right);
+  EXPECT_EQ(copies_->read_again(publication(1, 0), view->slot, wrong, deadline_).value(), right);
+  EXPECT_TRUE(bytes_of(*view) == bytes_of(0U));
+  EXPECT_EQ(copies_->prepare(publication(1, 0), deadline_)->digest, right) << "given the version that it has";
+  write(1, 0, kBytes, 2);
+  const absl::StatusOr<SlotView> next = copies_->prepare(publication(2, 1), deadline_);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_EQ(next->digest, digest_of(bytes_of(1U)));
+}
+
 // A version that comes again starts over if another one was begun meanwhile: only one is digested at a time.
 TEST_F(DeviceCopiesTest, ThatWereLeftForAnotherVersionBeginAnew) {
   write(0, 0, kBytes, 1);

@@ -194,7 +194,7 @@ TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
                       int descriptor, std::string_view place,
                       std::uint64_t allocated) -> absl::StatusOr<ReachedMemory> {
     BASCULE_ASSIGN(ReachedMemory memory, import(descriptor, place, allocated));
-    memory.owner = std::shared_ptr<void>(memory.owner.get(), [&, home, owner = memory.owner](void*) {
+    memory.owner = std::shared_ptr<const void>(memory.owner.get(), [&, home, owner = memory.owner](const void*) {
       ++(std::this_thread::get_id() == home ? here : elsewhere);
     });
     return memory;

@@ -101,6 +101,40 @@ TEST_F(RelayReceiverTest, ASourceThatIsForgottenInTheMiddleIsReplaced) {
   expect_whole(b, 1);
 }
 
+// Of a copy from another engine, whose last piece arrived wrong.
+TEST_F(RelayReceiverTest, ReadsWrongTilesAgainFromTheTrainersSlot) {
+  std::atomic<int> pieces = 0;
+  const Engine a = make(1);
+  const Engine b = make(2, test::host_relay_memory({.after_copy = [&](std::span<std::byte> piece) {
+                          if (++pieces <= 2) piece[7] ^= std::byte{1};
+                        }}));
+  introduce(b, a);
+  serve(a, 1);
+  EXPECT_THAT(receive(b, 1, 1, /*whole=*/true).get(), IsOk());
+  EXPECT_EQ(b.line->next(Kind::kGot).message.number, 1u);
+  const absl::StatusOr<SlotView> view = b.receiver->prepare(publication(1), Deadline(test::patience()));
+  ASSERT_THAT(view, IsOk());
+  kernels::ThreadPool pool(1);
+  const Digest right = kernels::digest(bytes(), pool);
+  EXPECT_NE(view->digest, right);
+  const auto again = [&](std::vector<ByteRange> ranges) {
+    return b.receiver->read_again(publication(1), view->slot, ranges, Deadline(test::patience()));
+  };
+  const absl::StatusOr<Digest> half = again({{0, kernels::kTileBytes}});
+  ASSERT_THAT(half, IsOk());
+  EXPECT_NE(*half, right) << "the second piece is wrong too";
+  const absl::StatusOr<Digest> whole = again({{kPiece, kPiece + kernels::kTileBytes}});
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_EQ(*whole, right);
+  EXPECT_TRUE(std::ranges::equal(view->bytes, bytes()));
+  written = 0;  // the trainer overwrites it
+  EXPECT_THAT(again({{0, kernels::kTileBytes}}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("no longer has version 1")));
+  b.receiver->end_read(view->slot);
+  EXPECT_THAT(again({{0, kernels::kTileBytes}}),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not being read")));
+}
+
 TEST_F(RelayReceiverTest, MessagesMayComeBeforeTheReceiveBegins) {
   const Engine engine = make(1);
   go_on(engine, 1, kTrainer);

@@ -44,6 +44,7 @@ struct FakeDevice::State {
   bool lost = false, own_held = false, refuses_mark = false;
   std::list<Line> own;  // also the lines of queues that are gone: their work is still done
   int waits = 0, timeouts = 0;
+  int spoils = 0;  // copies that are still to be spoilt
 
   Line& line_of(Stream stream) { return stream == nullptr ? standard : *reinterpret_cast<Line*>(stream); }
 
@@ -97,7 +98,7 @@ void FakeDevice::renew() {
     line.done = line.given;
     line.held = false;
   };
-  state_->waits = state_->timeouts = 0;
+  state_->waits = state_->timeouts = state_->spoils = 0;
   clear(state_->standard);
   for (Line& line : state_->own) clear(line);
   for (Line& line : state_->lines) clear(line);
@@ -155,6 +156,11 @@ bool FakeDevice::wait_for_waits(int times, Deadline deadline) {
 bool FakeDevice::wait_for_timeouts(int times, Deadline deadline) {
   std::unique_lock lock(state_->mutex);
   return state_->changed.wait_until(lock, deadline.at(), [&] { return state_->timeouts >= times; });
+}
+
+void FakeDevice::spoil_copies(int times) {
+  const std::lock_guard lock(state_->mutex);
+  state_->spoils = times;
 }
 
 void FakeDevice::refuse_mark() {
@@ -292,8 +298,9 @@ class FakeQueue final : public DeviceQueue {
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                        Digesting digesting) override {
     const std::span<const std::byte> bytes = static_cast<FakeWindow&>(from).bytes();
-    return enqueue(std::nullopt, [found = digest_, bytes, begin, end, slot, digesting] {
+    return enqueue(std::nullopt, [&spoils = state_.spoils, found = digest_, bytes, begin, end, slot, digesting] {
       std::memcpy(&slot[begin], &bytes[begin], end - begin);
+      if (spoils > 0) --spoils, slot[begin + (end - begin) / 2] ^= std::byte{8};
       if (end == slot.size()) FakeTable::fill(digesting.table, slot);
       *found = digesting.all && end == slot.size() ? std::optional(digest_of(slot)) : std::nullopt;
     });

@@ -31,6 +31,8 @@ class FakeDevice {
   void hold_own();
   void pass_own();
   void give(Stream stream, std::function<void()> work);  // work of the engine's, such as a kernel
+  // One byte of each of the next `times` copies from host memory arrives wrong.
+  void spoil_copies(int times);
   // The next record() of a mark fails, but the device is not lost.
   void refuse_mark();
   // Blocks until `times` waits for the device have begun (or timed out) since renew(). Returns false if that has not

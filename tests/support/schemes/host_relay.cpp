@@ -44,6 +44,7 @@ class HostQueue final : public DeviceQueue {
     if (hooks_.before_copy) BASCULE_TRY(hooks_.before_copy());
     const std::span<const std::byte> bytes = static_cast<HostMemory&>(from).bytes();
     std::memcpy(slot.data() + begin, bytes.data() + begin, end - begin);
+    if (hooks_.after_copy) hooks_.after_copy(slot.subspan(begin, end - begin));
     arrived_ = end;
     digest_.reset();
     if (digesting.all && end == slot.size()) digest_ = kernels::digest(slot, pool_);
@@ -72,7 +73,10 @@ class HostQueue final : public DeviceQueue {
   absl::Status run(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting, Caller) override {
     return not_asked();
   }
-  absl::Status digest(std::span<const std::byte>, Digesting, Caller) override { return not_asked(); }
+  absl::Status digest(std::span<const std::byte> slot, Digesting, Caller) override {
+    digest_ = kernels::digest(slot, pool_);
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::unique_ptr<DeviceTable>> make_table(std::uint64_t, std::span<const std::uint8_t>) override {
     return not_asked();
   }
@@ -111,11 +115,11 @@ absl::StatusOr<relay::ShownMemory> make_buffer(std::uint64_t bytes) {
   return shown;
 }
 
-absl::StatusOr<relay::ReachedMemory> reach(int descriptor, std::uint64_t bytes) {
+absl::StatusOr<ReachedMemory> reach(int descriptor, std::uint64_t bytes) {
   BASCULE_TRY(check_sealed(descriptor, bytes));
   BASCULE_ASSIGN(Mapping mapping, Mapping::map(descriptor, bytes, Access::kReadOnly));
   const auto owner = std::make_shared<Mapping>(std::move(mapping));
-  return relay::ReachedMemory{.bytes = owner->bytes(), .device = kHost, .owner = owner};
+  return ReachedMemory{.bytes = owner->bytes(), .device = kHost, .owner = owner};
 }
 
 class HostRelaySender final : public SenderTransport {
@@ -141,16 +145,16 @@ class HostRelaySender final : public SenderTransport {
 
 class HostRelayReceiver final : public ReceiverTransport {
  public:
-  explicit HostRelayReceiver(const Endpoint& endpoint)
-      : kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
+  HostRelayReceiver(const Endpoint& endpoint, HostQueueHooks hooks)
+      : hooks_(std::move(hooks)), kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
 
   absl::Status accept(ReceivedOffer offer) override {
     if (!relay_receiver_) {
       BASCULE_ASSIGN(relay_receiver_,
-                     relay::RelayReceiver::make(host_relay_memory(), offer.slot_bytes, kept_, digests_));
+                     relay::RelayReceiver::make(host_relay_memory(hooks_), offer.slot_bytes, kept_, digests_));
     }
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
-      BASCULE_ASSIGN(relay::ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
+      BASCULE_ASSIGN(ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
       relay_receiver_->add(offer.slots[i], std::move(slot), offer.written);
     }
     return absl::OkStatus();
@@ -161,8 +165,10 @@ class HostRelayReceiver final : public ReceiverTransport {
   void end_read(SlotId slot) override { relay_receiver_->end_read(slot); }
   void unmap(SlotId slot) override { relay_receiver_->remove(slot); }
   Reception* reception() override { return relay_receiver_.get(); }
+  ReadsAgain* reads_again() override { return relay_receiver_.get(); }
 
  private:
+  const HostQueueHooks hooks_;
   const std::size_t kept_;
   const bool digests_;
   std::unique_ptr<relay::RelayReceiver> relay_receiver_;
@@ -180,7 +186,12 @@ relay::RelayMemory host_relay_memory(HostQueueHooks hooks) {
 }
 
 const Scheme& host_relay_scheme() {
-  static const Scheme made = {
+  static const Scheme made = host_relay_scheme({});
+  return made;
+}
+
+Scheme host_relay_scheme(HostQueueHooks hooks) {
+  return {
       .name = "host-relay",
       .needs_descriptors = true,
       .to_own_memory = true,
@@ -189,8 +200,8 @@ const Scheme& host_relay_scheme() {
           [](const Endpoint& endpoint, Epoch) {
             return std::make_unique<HostRelaySender>(relay::kShape.in(endpoint).value_or(RelayShape::kChain));
           },
-      .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<HostRelayReceiver>(endpoint); }};
-  return made;
+      .make_receiver = [hooks = std::move(hooks)](
+                           const Endpoint& endpoint) { return std::make_unique<HostRelayReceiver>(endpoint, hooks); }};
 }
 
 }  // namespace bascule::test

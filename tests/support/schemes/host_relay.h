@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include <bascule/schemes/relay/relay_memory.h>
@@ -16,7 +17,8 @@ inline constexpr std::uint64_t kRelayPiece = std::uint64_t{128} << 10;  // two t
 // Each of a queue's calls first runs its hook, on the thread that copies. If the hook returns an error, so does the
 // call.
 struct HostQueueHooks {
-  std::function<absl::Status()> before_copy{};  // before each piece
+  std::function<absl::Status()> before_copy{};             // before each piece
+  std::function<void(std::span<std::byte>)> after_copy{};  // of these bytes
   std::function<absl::Status()> before_finish{};
   std::function<absl::Status()> before_settle{};
   std::function<absl::Status()> before_window{};  // of host memory
@@ -27,6 +29,7 @@ relay::RelayMemory host_relay_memory(HostQueueHooks hooks = {});
 
 // The scheme of a relay over memfds, for endpoints of this name. It does not have relay=off.
 const Scheme& host_relay_scheme();
+Scheme host_relay_scheme(HostQueueHooks hooks);  // of workers whose queues have these hooks
 inline bool is_host_relay(std::string_view endpoint) { return endpoint.starts_with("host-relay:"); }
 
 }  // namespace bascule::test
