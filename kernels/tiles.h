@@ -14,9 +14,10 @@
 #include <bascule/kernels/digest_table.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
-#include <bascule/kernels/share.h>
 
 namespace bascule::inline v0::kernels {
+
+class SharePlan;
 
 inline constexpr std::size_t kMostTiles = 32;  // of one piece
 
