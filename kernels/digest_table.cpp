@@ -11,7 +11,7 @@ TileTotal sum_of(std::span<const TileTotal> totals) {
   return sum;
 }
 
-// Each total is loaded once, since another process may write `from` meanwhile, and the sum must be that of the copy.
+// Each total is loaded once, since another process may write `from` meanwhile, and the sum must fit the copy.
 TileTotal copy_and_sum(std::span<const TileTotal> from, std::span<TileTotal> to) {
   assert(from.size() == to.size());
   TileTotal a, b, c, d;  // sums that do not wait for each other
