@@ -1,8 +1,8 @@
 // bascule-bench-control measures the parts of the control path, without sockets: compiling a plan, which happens when a
-// worker joins, encoding and decoding a message, which happens a few times per send, and what becomes of the totals of
-// 250,000 tiles, a model of 16.4 GB, in each send: rank 0 adds them up, and an engine that copies parts copies and
-// proves the table, and compares the totals that it found with it. `cold`: no total is in a cache, as if a GPU had
-// written it.
+// worker joins; encoding and decoding a message, which happens a few times per send; and what each send does with the
+// totals of 250,000 tiles, a model of 16.4 GB. Rank 0 adds them up. An engine that copies parts copies and proves the
+// table, and compares the totals that it found with the table. `cold`: no total is in a cache, as if a GPU had written
+// them.
 //
 //   bascule-bench-control --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
