@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include <bascule/kernels/digest.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/segment.h>
 

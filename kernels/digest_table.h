@@ -31,6 +31,12 @@ struct WantedTotals {
 // only the table is of use. Blocks; allocates nothing.
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, TableOutput table);
 
+TileTotal sum_of(std::span<const TileTotal> totals);
+// Copies all of `from` to `to`, which has the same size, and returns the sum of the copy, in one pass over memory.
+TileTotal copy_and_sum(std::span<const TileTotal> from, std::span<TileTotal> to);
+// Returns whether the tiles whose `wanted` is not 0 have the same totals in both tables. All three have the same size.
+bool equal_totals(std::span<const TileTotal> a, std::span<const TileTotal> b, std::span<const std::uint8_t> wanted);
+
 // Returns the total of one tile, at most kTileBytes, whose first page has number `first_page`.
 TileTotal tile_total(std::span<const std::byte> tile, std::uint64_t first_page);
 

@@ -126,10 +126,11 @@ absl::Status Attachment::find_again(const Publication& publication) {
 absl::StatusOr<std::optional<DigestTable>> Attachment::digest_table(const Publication& publication,
                                                                     DigestTable memory) const {
   if (!control_page_ || !publication.digest) return std::nullopt;
-  std::optional<DigestTable> table = control_page_->table(publication.slot.index, std::move(memory));
+  kernels::TileTotal sum;
+  std::optional<DigestTable> table = control_page_->table(publication.slot.index, std::move(memory), &sum);
   if (!table) return std::nullopt;
   BASCULE_ASSIGN(const Regions regions, Regions::make({&publication.bytes, 1}));
-  BASCULE_TRY(annotate(regions.check({&*table, 1}, *publication.digest),
+  BASCULE_TRY(annotate(regions.check({&*table, 1}, *publication.digest, &sum),
                        cat("slot ", publication.slot.index, " of version ", publication.version)));
   return table;
 }

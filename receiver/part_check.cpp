@@ -54,8 +54,8 @@ absl::Status PartCheck::check(const Publication& publication, const Layout& layo
 
 absl::Status PartCheck::check(const Publication& publication, const Layout& layout,
                               std::span<const kernels::TileTotal> found) const {
-  const std::vector<ByteRange> wrong = unequal_tiles(table, tiles->ranges, found, publication.bytes);
-  return wrong.empty() ? absl::OkStatus() : wrong_bytes(publication, layout, wrong);
+  if (kernels::equal_totals(table, found, tiles->is_checked)) return absl::OkStatus();
+  return wrong_bytes(publication, layout, unequal_tiles(table, tiles->ranges, found, publication.bytes));
 }
 
 absl::StatusOr<DeviceTable*> CheckedTable::on(DeviceQueue& queue, const std::shared_ptr<const CheckedTiles>& tiles,

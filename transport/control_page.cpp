@@ -138,12 +138,16 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
 }
 
 std::optional<std::vector<kernels::TileTotal>> ControlPageView::table(std::uint32_t slot,
-                                                                      std::vector<kernels::TileTotal> memory) const {
+                                                                      std::vector<kernels::TileTotal> memory,
+                                                                      kernels::TileTotal* sum) const {
   const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + line_offset(slot));
   if (tiles_ == 0 || !read(slot).digest || line.has_digest.load(std::memory_order_acquire) != kDigestAndTable)
     return std::nullopt;
   memory.resize(tiles_);
-  std::memcpy(memory.data(), mapping_.bytes().data() + table_offset(slot, tiles_), tiles_ * sizeof(kernels::TileTotal));
+  const auto* const totals =
+      reinterpret_cast<const kernels::TileTotal*>(mapping_.bytes().data() + table_offset(slot, tiles_));
+  const kernels::TileTotal found = kernels::copy_and_sum({totals, tiles_}, memory);
+  if (sum != nullptr) *sum = found;
   return memory;
 }
 

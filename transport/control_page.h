@@ -83,9 +83,10 @@ class ControlPageView {
   SlotRecord read(std::uint32_t slot) const;
   // Returns a copy of the slot's digest table, or nothing if the slot is not sealed with a digest, or its version has
   // no table. It belongs to the digest of read() only if it adds up to it (Regions::check()).
-  // The copy reuses `memory`, if there is some: new memory for it takes longer than the copy.
-  std::optional<std::vector<kernels::TileTotal>> table(std::uint32_t slot,
-                                                       std::vector<kernels::TileTotal> memory = {}) const;
+  // The copy reuses `memory`, if there is some: new memory for it takes longer than the copy. If `sum` is given, it
+  // gets the sum of the copy.
+  std::optional<std::vector<kernels::TileTotal>> table(std::uint32_t slot, std::vector<kernels::TileTotal> memory = {},
+                                                       kernels::TileTotal* sum = nullptr) const;
 
  private:
   Mapping mapping_;

@@ -24,17 +24,18 @@ absl::StatusOr<Regions> Regions::make(std::span<const std::uint64_t> bytes) {
   return made;
 }
 
-absl::Status Regions::check(std::span<const DigestTable> tables, const Digest& digest) const {
+absl::Status Regions::check(std::span<const DigestTable> tables, const Digest& digest,
+                            const kernels::TileTotal* sum) const {
   if (tables.size() != list_.size())
     return invalid_argument("expected the digest tables of ", list_.size(), " regions, found ", tables.size());
-  kernels::TileTotal sum;
+  kernels::TileTotal all;
   for (std::size_t i = 0; i < list_.size(); ++i) {
     if (const std::uint64_t tiles = kernels::tiles_of(list_[i].bytes); tables[i].size() != tiles)
       return invalid_argument("the digest table of region ", i, " has ", tables[i].size(), " tiles; expected ", tiles,
                               " for ", list_[i].bytes, " bytes");
-    for (const kernels::TileTotal& total : tables[i]) sum.add(total);
+    if (sum == nullptr) all.add(kernels::sum_of(tables[i]));
   }
-  if (const Digest found = sum.finish(bytes_); found != digest)
+  if (const Digest found = (sum != nullptr ? *sum : all).finish(bytes_); found != digest)
     return absl::DataLossError(cat("the digest tables add up to ", to_hex(found), ", expected the version's digest ",
                                    to_hex(digest), "; they belong to other bytes"));
   return absl::OkStatus();

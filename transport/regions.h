@@ -40,7 +40,9 @@ class Regions {
 
   // Returns OK if these tables, one per region, are the tables of a version with this digest. INVALID_ARGUMENT names a
   // region whose table has another length. DATA_LOSS means that at least one table is wrong; no one can tell which.
-  absl::Status check(std::span<const DigestTable> tables, const Digest& digest) const;
+  // If `sum` is given, it is the sum of all totals, which are then not read again.
+  absl::Status check(std::span<const DigestTable> tables, const Digest& digest,
+                     const kernels::TileTotal* sum = nullptr) const;
 
  private:
   std::vector<Region> list_;

@@ -62,14 +62,10 @@ kernels::TileTotal SharedTable::add_up(std::span<kernels::TileTotal> to, kernels
   std::vector<kernels::TileTotal> sums((all.size() + kAtATime - 1) / kAtATime);
   pool.run(sums.size(), [&](std::size_t task) {
     const std::size_t begin = task * kAtATime, end = std::min(begin + kAtATime, all.size());
-    for (std::size_t i = begin; i < end; ++i) {
-      sums[task].add(all[i]);
-      if (!to.empty()) to[i] = all[i];
-    }
+    const std::span<const kernels::TileTotal> some = all.subspan(begin, end - begin);
+    sums[task] = to.empty() ? kernels::sum_of(some) : kernels::copy_and_sum(some, to.subspan(begin, end - begin));
   });
-  kernels::TileTotal total;
-  for (const kernels::TileTotal& sum : sums) total.add(sum);
-  return total;
+  return kernels::sum_of(sums);
 }
 
 }  // namespace bascule::inline v0

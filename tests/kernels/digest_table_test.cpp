@@ -101,5 +101,34 @@ TEST(DigestTable, ATileAloneHasTheTotalOfTheTable) {
   }
 }
 
+TEST(DigestTable, IsCopiedAndAddedUpInOnePass) {
+  for (const std::size_t tiles : {0U, 1U, 255U, 256U, 257U, 1000U}) {
+    std::vector<TileTotal> table(tiles), copy(tiles);
+    TileTotal sum;
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      table[tile] = {.low = ~std::uint64_t{0} - tile * tile, .high = tile << 60 | tile};  // both halves overflow
+      sum.add(table[tile]);
+    }
+    EXPECT_EQ(sum_of(table), sum);
+    EXPECT_EQ(copy_and_sum(table, copy), sum);
+    EXPECT_EQ(copy, table);
+  }
+}
+
+TEST(DigestTable, DiffersOnlyInWantedTiles) {
+  constexpr std::size_t kTiles = 100;
+  const std::vector<TileTotal> table(kTiles, {.low = 1, .high = 2});
+  for (std::size_t tile = 0; tile < kTiles; ++tile)
+    for (const TileTotal other : {TileTotal{.low = 1, .high = 3}, TileTotal{.low = 1 | 1ULL << 63, .high = 2}}) {
+      std::vector<TileTotal> found = table;
+      found[tile] = other;
+      std::vector<std::uint8_t> wanted(kTiles, 1);
+      EXPECT_FALSE(equal_totals(table, found, wanted)) << tile;
+      wanted[tile] = 0;
+      EXPECT_TRUE(equal_totals(table, found, wanted)) << tile;
+    }
+  EXPECT_TRUE(equal_totals({}, {}, {}));
+}
+
 }  // namespace
 }  // namespace bascule::inline v0::kernels

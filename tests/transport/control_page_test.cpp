@@ -82,8 +82,10 @@ TEST(ControlPage, HasTheDigestTablesOfItsSlots) {
     page->seal(slot, 5, 100, Digest{.low = 1, .high = 2});
   }
   for (const std::uint32_t slot : {1u, kMaxSlots - 1, kMaxSlots}) {
-    const auto table = view->table(slot);
+    kernels::TileTotal sum;
+    const auto table = view->table(slot, {}, &sum);
     ASSERT_TRUE(table.has_value());
+    EXPECT_EQ(sum, (kernels::TileTotal{.low = slot * kTiles, .high = kTiles * (kTiles - 1) / 2}));
     for (std::size_t tile = 0; tile < kTiles; ++tile)
       ASSERT_EQ((*table)[tile], (kernels::TileTotal{.low = slot, .high = tile}));
   }

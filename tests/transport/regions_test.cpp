@@ -58,6 +58,8 @@ TEST(Regions, TablesProveThemselvesAgainstTheDigest) {
   }
   const Digest digest = kernels::digest(whole, pool);
   EXPECT_THAT(regions->check(tables, digest), IsOk());
+  const kernels::TileTotal wrong{.low = 1};
+  EXPECT_THAT(regions->check(tables, digest, &wrong), StatusIs(StatusCode::kDataLoss, HasSubstr(to_hex(digest))));
 
   tables[0][1].low += 1;
   EXPECT_THAT(regions->check(tables, digest), StatusIs(StatusCode::kDataLoss, HasSubstr(to_hex(digest))));
