@@ -11,6 +11,16 @@
 
 namespace bascule::ref {
 
+namespace {
+
+std::int64_t elements_of(const WeightMap& weights) {
+  std::int64_t sum = 0;
+  for (const auto& [name, tensor] : weights) sum += tensor.numel();
+  return sum;
+}
+
+}  // namespace
+
 absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint& start,
                                        const std::function<void(std::string_view)>& log) {
   const bool resumes_all = !flags.resume.empty() && !flags.lora.on;
@@ -27,7 +37,11 @@ absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint
                       resumes_all ? kResumeAdvice : kModelAdvice));
   if (!flags.lora.on) return policy;
   BASCULE_ASSIGN(Adapter adapter, starting_adapter(flags, start.model));
-  return policy->adapted(std::move(adapter));
+  policy = policy->adapted(std::move(adapter));
+  if (policy.ok())
+    log(cat("training an adapter of ", policy->adapter()->modules.size(), " modules: ", elements_of(policy->trained()),
+            " weights, over ", elements_of(policy->weights()), " frozen ones"));
+  return policy;
 }
 
 }  // namespace bascule::ref

@@ -161,6 +161,17 @@ WeightMap Adapter::tensors() const {
   return tensors;
 }
 
+std::vector<AdaptedModule> Adapter::adapted() const {
+  std::vector<AdaptedModule> adapted;
+  for (const auto& [name, factors] : modules)
+    adapted.push_back({.name = name,
+                       .in = factors.a.size(1),
+                       .out = factors.b.size(0),
+                       .rank = factors.a.size(0),
+                       .scale = factors.scale});
+  return adapted;
+}
+
 std::vector<std::string> Adapter::module_names() const {
   std::vector<std::string> names;
   for (const auto& [name, factors] : modules) names.push_back(name);

@@ -56,6 +56,7 @@ struct Adapter {
 
   WeightMap tensors() const;  // by PEFT's names; they share their storage with the adapter's
   std::vector<std::string> module_names() const;
+  std::vector<AdaptedModule> adapted() const;  // in the order of their names
 };
 
 }  // namespace bascule::ref

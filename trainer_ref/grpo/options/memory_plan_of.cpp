@@ -48,12 +48,7 @@ absl::StatusOr<MemoryNeed> memory_need_of(const TrainFlags& flags, const RunPlan
   if (flags.lora.on) {
     BASCULE_ASSIGN(const Adapter adapter, starting_adapter(flags, plan.start.model));
     need.dropout = adapter.lora.dropout;
-    for (const auto& [name, factors] : adapter.modules)
-      need.adapted.push_back({.name = name,
-                              .in = factors.a.size(1),
-                              .out = factors.b.size(0),
-                              .rank = factors.a.size(0),
-                              .scale = factors.scale});
+    need.adapted = adapter.adapted();
   }
   BASCULE_TRY(add_slots(flags, plan.sync, need));
   return need;

@@ -45,11 +45,12 @@ absl::Status check_resumed_adapter(const TrainFlags& flags) {
   for (const auto& [flag, key] : {std::pair("lora-rank", "r"),
                                   {"lora-alpha", "lora_alpha"},
                                   {"lora-rslora", "use_rslora"},
-                                  {"lora-targets", "target_modules"}}) {
+                                  {"lora-targets", "target_modules"},
+                                  {"lora-dropout", "lora_dropout"}}) {
     const nlohmann::json has = found->keys.value(key, nlohmann::json()), wanted = given.keys.at(key);
     if (has != wanted)
       return invalid_argument("--", flag, ": the adapter in ", resume, " has ", has.dump(), ", found ", wanted.dump(),
-                              "; a resumed adapter keeps its shape, so leave it out or give what it has");
+                              "; a resumed adapter keeps its config, so leave it out or give what it has");
   }
   return absl::OkStatus();
 }

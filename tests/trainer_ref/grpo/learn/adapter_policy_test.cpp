@@ -187,9 +187,7 @@ TEST_P(MeasuredAdapterPlan, IsRightToATenth) {
   const auto found = static_cast<double>(counter.peak());
 
   need.dropout = GetParam().lora.dropout;
-  for (const auto& [name, factors] : policy.adapter()->modules)
-    need.adapted.push_back(
-        {.name = name, .in = factors.a.size(1), .out = factors.b.size(0), .rank = factors.a.size(0)});
+  need.adapted = policy.adapter()->adapted();
   const MemoryPlan plan = plan_memory(need);
   RecordProperty("planned share", cat(static_cast<double>(plan.peak_bytes()) / found));
   EXPECT_NEAR(found, static_cast<double>(plan.peak_bytes()), 0.1 * found) << to_string(plan);

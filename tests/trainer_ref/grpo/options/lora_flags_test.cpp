@@ -80,7 +80,7 @@ TEST_F(LoraFlagsTest, AResumedRunKeepsTheShapeOfItsAdapter) {
   const std::string model = std::string("--model=") + BASCULE_DEMO_MODEL;
   EXPECT_THAT(
       refusal({resume.c_str(), model.c_str(), "--lora-rank=8"}),
-      HasSubstr("--lora-rank: the adapter in " + folder + " has 4, found 8; a resumed adapter keeps its shape"));
+      HasSubstr("--lora-rank: the adapter in " + folder + " has 4, found 8; a resumed adapter keeps its config"));
   EXPECT_EQ(refusal({resume.c_str(), model.c_str(), "--lora-rank=4"}), "");
   EXPECT_EQ(refusal({resume.c_str(), model.c_str()}), "") << "its folder says that it is an adapter's";
   std::filesystem::remove(folder + "/adapter_config.json");
