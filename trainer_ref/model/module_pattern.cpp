@@ -47,11 +47,15 @@ bool is_ambiguous(std::string_view expression) {
 }
 
 absl::StatusOr<std::shared_ptr<const std::regex>> compiled(const std::string& expression, const std::string& around) {
+  constexpr std::size_t kMostBytes = 1000;
   const auto refused = [&](std::string_view why) {
     return unimplemented("the regular expression \"", expression.substr(0, 200), "\" is not supported here (", why,
-                         "); expected names of modules, groups, alternatives, classes and repetitions");
+                         "); expected names of modules, groups, alternatives, classes, *, + and ?");
   };
   if (is_ambiguous(expression)) return refused("it has an escape or a class that only Python has");
+  // std::regex recurses over its states: these bounds keep that within any thread's stack.
+  if (expression.size() > kMostBytes) return refused(cat("it has more than ", kMostBytes, " characters"));
+  if (expression.find('{') != std::string::npos) return refused("it has a counted repetition");
   auto flags = std::regex::ECMAScript | std::regex::optimize;
 #ifdef __GLIBCXX__
   flags |= std::regex_constants::__polynomial;  // no expression takes exponential time; it refuses back references

@@ -125,13 +125,17 @@ TEST(LoraConfigTest, NamesAKeyWithAValueOfAnotherType) {
 }
 
 TEST(LoraConfigTest, RefusesExpressionsThatPythonReadsInAnotherWay) {
-  for (const char* key : {"q_proj\\Z", "(?P<x>q)_proj", "(?<!x)q_proj", "[[:alpha:]]+", "(q", "(q)\\1"})
+  const std::string long_one = "(" + std::string(1000, 'a') + ")";
+  for (const std::string& key : std::vector<std::string>{long_one, "(a?){9}", "q_proj\\Z", "(?P<x>q)_proj",
+                                                         "(?<!x)q_proj", "[[:alpha:]]+", "(q", "(q)\\1"})
     expect_error(parsed_lora(lora_with("rank_pattern", {{key, 2}})).status(), absl::StatusCode::kUnimplemented,
                  "adapter: rank_pattern: the regular expression");
 }
 
 // Exponential for a matcher that goes back.
-TEST(LoraConfigTest, NoExpressionTakesExponentialTime) {
+TEST(LoraConfigTest, NoExpressionTakesExponentialTimeOrAllTheStack) {
+  const std::string deep = std::string(499, '(') + std::string(499, ')');
+  ASSERT_TRUE(parsed_lora(lora_with("rank_pattern", {{deep, 2}})).ok());
   const auto config = parsed_lora(lora_with("rank_pattern", {{"(a+)+x", 2}}));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->rank_of(std::string(200, 'a') + "b"), 4);
