@@ -1,5 +1,6 @@
 // Feeds the JSON files of a checkpoint's folder, separated by zero bytes: config.json, generation_config.json,
-// tokenizer_config.json, special_tokens_map.json. An empty text means that there is no such file.
+// tokenizer_config.json, special_tokens_map.json. An empty text means that there is no such file. The text after them
+// is an adapter's adapter_config.json.
 //
 //   an accepted configuration has the shapes that the decoder assumes
 //   a refusal names the file or the key, and is INVALID_ARGUMENT, UNIMPLEMENTED or NOT_FOUND
@@ -9,6 +10,7 @@
 #include <cmath>
 
 #include <bascule/trainer_ref/model/config.h>
+#include <bascule/trainer_ref/model/lora_config.h>
 #include <bascule/trainer_ref/model/special_tokens.h>
 #include <bascule/transport/posix/unique_fd.h>
 
@@ -61,5 +63,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto tokens = ref::read_special_tokens(folder.path());
   if (!tokens.ok()) fuzz::require_refusal(tokens.status());
   ref::read_end_token(folder.path());
+  const auto lora = ref::parse_lora_config(input.text(), "adapter_config.json");
+  if (lora.ok()) {
+    fuzz::require(lora->rank_of("model.layers.0.self_attn.q_proj") > 0, "ranks are positive");
+    fuzz::require(std::isfinite(lora->scale_of("model.layers.0.mlp.up_proj")), "scales are finite");
+    (void)ref::is_target(*lora, "model.layers.0.mlp.up_proj");
+  } else {
+    fuzz::require_refusal(lora.status(), {absl::StatusCode::kUnimplemented});
+  }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/learn/trial_update.h>
 #include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
+#include <bascule/trainer_ref/grpo/options/starting_adapter.h>
 #include <bascule/trainer_ref/grpo/run/progress.h>
 #include <bascule/transport/status.h>
 
@@ -38,7 +39,7 @@ std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed 
 
 // Random weights and tokens, with two of the largest micro-batches: the second adds to gradients, as all but the first
 // do.
-TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need) {
+absl::StatusOr<TrialShape> trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need) {
   const LargestBatch& batch = need.batch;
   TrialShape shape{.config = need.config,
                    .compute = need.compute,
@@ -49,6 +50,9 @@ TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNe
                    .has_reference = need.has_reference,
                    .update = flags.learn.update};
   shape.update.num_iterations = shape.update.mini_batches = 1;
+  if (flags.lora.on) {
+    BASCULE_ASSIGN(shape.adapter, starting_adapter(flags, plan.start.model));
+  }
   return shape;
 }
 
@@ -66,7 +70,7 @@ std::int64_t rows_to_try(const TrialShape& shape) {
 // Logs how fast updates are, and how long those that are left take if each has the longest rows.
 absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const MemoryNeed& need, const MemoryPlan& memory,
                      const std::function<void(std::string_view)>& log) {
-  TrialShape shape = trial_of(flags, run.plan, need);
+  BASCULE_ASSIGN(TrialShape shape, trial_of(flags, run.plan, need));
   shape.rows = rows_to_try(shape);
   if (shape.rows == 0) {
     log(cat("no update was tried: on ", flags.compute.device.str(), " one row of this model takes more than seconds"));

@@ -13,6 +13,7 @@
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/merge.h>
 #include <bascule/trainer_ref/grpo/options/parse_train_flags.h>
 #include <bascule/trainer_ref/grpo/options/run_plan.h>
 #include <bascule/trainer_ref/grpo/process/engine_threads.h>
@@ -79,6 +80,11 @@ bool training = false;  // all flags have been checked
 
 bool stopped() { return stop_requested_at != 0; }
 
+// The name under which engines serve the run's adapter; empty if they get whole models.
+std::string adapter_name_of(const TrainFlags& flags) {
+  return flags.lora.on && flags.lora.sync == LoraSync::kAdapters ? flags.lora.name : "";
+}
+
 // Returns the engines of --spawn-engines, while they start.
 absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& flags, const std::string& model,
                                                               const std::string& sync,
@@ -89,6 +95,7 @@ absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& 
   const int threads = engine_threads(flags.engines.threads, kernels::usable_cores(), spawn_flags.engines);
   BASCULE_ASSIGN(spawn.engines, engines_to_spawn(spawn_flags, {.model = model,
                                                                .sync = sync,
+                                                               .adapter = adapter_name_of(flags),
                                                                .device = flags.compute.device.str(),
                                                                .threads = threads,
                                                                .config_files = config_files}));
@@ -149,12 +156,27 @@ absl::Status run(const TrainFlags& flags, StartPoint start, const std::vector<st
   }
 }
 
+int merge_only(const MergeFlags& flags) {
+  absl::Status status;
+  try {
+    status = merge_adapter(flags.adapter, flags.model, flags.out, flags.dtype);
+  } catch (const std::exception& error) {  // no memory
+    status = absl::ResourceExhaustedError(bascule::cat("merging failed: ", error.what()));
+  }
+  if (absl::IsInvalidArgument(status) || absl::IsUnimplemented(status)) refuse(program(), status);
+  if (!status.ok()) std::cerr << "bascule-train: " << bascule::message_of(status) << std::endl;
+  return status.ok() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bascule::let_writes_fail();
   bascule::raise_descriptor_limit();
   const ParsedFlags parsed = parse_flags_or_exit(program(), argc, argv);
+  const absl::StatusOr<std::optional<MergeFlags>> merge = parse_merge_flags();
+  if (!merge.ok()) refuse(program(), merge.status());
+  if (*merge) return merge_only(**merge);
   const absl::StatusOr<TrainFlags> flags = parse_train_flags(log_line);
   if (!flags.ok()) refuse(program(), flags.status());
   absl::StatusOr<StartPoint> start = read_start(*flags);

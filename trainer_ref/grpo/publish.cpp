@@ -3,8 +3,9 @@
 #include <string>
 #include <utility>
 
-#include <bascule/trainer_ref/grpo/options/train_flags.h>
+#include <bascule/trainer_ref/grpo/adapter_source.h>
 #include <bascule/trainer_ref/model/decoder_weights.h>
+#include <bascule/transport/endpoint.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/status.h>
 
@@ -13,7 +14,8 @@ namespace {
 
 // Puts the tensors that engines on GPUs fuse side by side: a single copy's layout is final before any engine could
 // request that.
-std::unique_ptr<TensorSource> source_of(const Policy& policy) {
+std::unique_ptr<TensorSource> source_of(const Policy& policy, LoraSync sync) {
+  if (policy.adapter() && sync == LoraSync::kAdapters) return adapter_source(*policy.adapter());
   WeightMap left = policy.weights();
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const JoinedWeights& joined : joined_weights(policy.config()))
@@ -22,14 +24,27 @@ std::unique_ptr<TensorSource> source_of(const Policy& policy) {
       left.erase(part);
     }
   tensors.insert(tensors.end(), left.begin(), left.end());
-  return libtorch::tensors(std::move(tensors));
+  return policy.adapter() ? merged_source(std::move(tensors), *policy.adapter())
+                          : libtorch::tensors(std::move(tensors));
+}
+
+// Merged weights travel as F32, like a trainer's own, unless the endpoint says otherwise: frozen ones may be BF16, and
+// rounding the sum to that would lose small updates.
+absl::StatusOr<std::string> endpoint_of(const std::string& text, const Policy& policy, LoraSync sync) {
+  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(text));
+  if (!policy.adapter() || sync == LoraSync::kAdapters || endpoint.wire_dtype) return text;
+  return cat(text, text.find('?') == std::string::npos ? "?" : "&", "wire_dtype=f32");
 }
 
 }  // namespace
 
-absl::StatusOr<PolicySender> PolicySender::open(const SenderOptions& options, const Policy& policy) {
+absl::StatusOr<PolicySender> PolicySender::open(SenderOptions options, const Policy& policy, LoraSync sync) {
+  BASCULE_ASSIGN(options.endpoint, endpoint_of(options.endpoint, policy, sync));
+  std::string description;
+  if (policy.adapter() && sync == LoraSync::kAdapters)
+    description = describe_adapter(policy.adapter()->lora, policy.adapter()->module_names(), policy.config());
   BASCULE_ASSIGN(Sender sender, Sender::listen(options));
-  BASCULE_TRY(sender.register_model(source_of(policy)));
+  BASCULE_TRY(sender.register_model(source_of(policy, sync), std::move(description)));
   return PolicySender(std::move(sender), is_single_copy(options.endpoint), options.log);
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/grpo/learn/policy.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
 
 namespace bascule::ref {
 
@@ -26,7 +27,9 @@ class PolicySender {
   // Listens, and registers the policy's own tensors, not copies: a version contains what the optimizer last wrote to
   // them. options.log also gets failures that are retried, and workers that did not take a version. Returns the errors
   // of Sender::listen() and register_model().
-  static absl::StatusOr<PolicySender> open(const SenderOptions& options, const Policy& policy);
+  // `sync` says what is sent of a policy with an adapter.
+  static absl::StatusOr<PolicySender> open(SenderOptions options, const Policy& policy,
+                                           LoraSync sync = LoraSync::kAdapters);
 
   Sender& sender() { return sender_; }
 

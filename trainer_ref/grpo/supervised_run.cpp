@@ -7,25 +7,14 @@
 #include <bascule/trainer_ref/grpo/learn/supervised.h>
 #include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 #include <bascule/trainer_ref/grpo/run/run_folder.h>
+#include <bascule/trainer_ref/grpo/starting_policy.h>
+#include <bascule/trainer_ref/model/adapter_folder.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
-
-absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::filesystem::path& model,
-                                       const SupervisedRunHooks& hooks) {
-  absl::StatusOr<Policy> policy =
-      Policy::read(model, Policy::Gradients::kTracked, flags.compute.device, flags.compute.options, hooks.log);
-  if (absl::IsNotFound(policy.status())) {
-    hooks.log("no weights in the folder of --model: starting from random ones");
-    BASCULE_ASSIGN(const ModelConfig config, read_config(model));
-    policy = random_policy(config, flags.rollouts.seed, flags.compute.device, flags.compute.options);
-  }
-  BASCULE_TRY(of_flag(policy.status(), "model", model.string(), kModelAdvice));
-  return policy;
-}
 
 absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags, run.plan));
@@ -49,10 +38,11 @@ absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& fla
 }
 
 absl::Status save(const Policy& policy, const std::filesystem::path& model, const std::filesystem::path& out) {
-  if (!is_finite(policy.weights()))
+  if (!is_finite(policy.trained()))
     return failed_precondition(out.string(),
                                ": expected finite weights, found some that are not, and wrote "
                                "nothing; give a smaller --learning-rate");
+  if (policy.adapter()) return write_adapter(out, *policy.adapter());
   return write_checkpoint(out, model, policy.weights(), DType::kBF16);
 }
 
@@ -62,13 +52,14 @@ absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const Sup
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(flags.out));
   BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start), flags.engines.sync));
   const std::filesystem::path& model = run.plan.start.model;
-  BASCULE_ASSIGN(Policy policy, policy_to_teach(flags, model, hooks));
+  BASCULE_ASSIGN(Policy policy, starting_policy(flags, run.plan.start, hooks.log));
   hooks.began();
 
   const absl::Status trained = train(policy, run, flags, hooks);
   const absl::Status saved = save(policy, model, flags.out);
-  const std::string way_on =
-      cat("; ", flags.out.string(), " has the weights; give it as --model to continue from them");
+  const std::string way_on = cat("; ", flags.out.string(), " has the ",
+                                 flags.lora.on ? "adapter; give it as --adapter to continue from it"
+                                               : "weights; give it as --model to continue from them");
   if (!trained.ok()) return saved.ok() ? absl::Status(trained.code(), cat(message_of(trained), way_on)) : trained;
   BASCULE_TRY(saved);
   const absl::StatusOr<double> accuracy =

@@ -13,6 +13,7 @@
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/rollout/evaluation.h>
 #include <bascule/trainer_ref/grpo/run/telemetry.h>
+#include <bascule/trainer_ref/grpo/starting_policy.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
@@ -20,13 +21,13 @@
 namespace bascule::ref {
 namespace {
 
-// Errors are attributed to the flag that named the folder.
-absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
-                                   Policy::Gradients gradients, const ComputeFlags& compute,
-                                   const std::function<void(std::string_view)>& log = {}) {
-  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, compute.device, compute.options, log);
-  if (!policy.ok()) return of_flag(policy.status(), flag, folder.string(), advice);
-  return policy;
+// The model from which the divergence is measured. A policy with an adapter brings it along.
+absl::StatusOr<Policy> reference_of(const Policy& policy, const TrainFlags& flags, const RunPlan& plan) {
+  if (policy.adapter()) return policy.without_adapter();
+  absl::StatusOr<Policy> reference =
+      Policy::read(plan.config.reference, Policy::Gradients::kNone, flags.compute.device, flags.compute.options);
+  BASCULE_TRY(of_flag(reference.status(), "model", plan.config.reference.string(), kModelAdvice));
+  return reference;
 }
 
 std::string quoted(const nlohmann::json& text) {  // even if it is not UTF-8
@@ -39,8 +40,7 @@ absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun&
   Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, progress_logger(log));
   if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
-    BASCULE_ASSIGN(Policy reference,
-                   read_policy("model", plan.config.reference, kModelAdvice, Policy::Gradients::kNone, flags.compute));
+    BASCULE_ASSIGN(Policy reference, reference_of(learner.policy(), flags, plan));
     learner.measure_from(std::move(reference));
   }
   if (!flags.resume.empty())
@@ -56,10 +56,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
   const auto& log = hooks.log;
   BASCULE_ASSIGN(PreparedRun run, prepare_grpo(flags, std::move(start), std::move(sync), log));
   const RunPlan& plan = run.plan;
-  BASCULE_ASSIGN(Policy policy, flags.resume.empty() ? read_policy("model", plan.start.model, kModelAdvice,
-                                                                   Policy::Gradients::kTracked, flags.compute, log)
-                                                     : read_policy("resume", flags.resume, kResumeAdvice,
-                                                                   Policy::Gradients::kTracked, flags.compute));
+  BASCULE_ASSIGN(Policy policy, starting_policy(flags, plan.start, log));
   if (policy.config().eos_token_ids.empty())
     log(cat(kNoEndToken, "; --max-tokens=", flags.rollouts.max_tokens, " will cut every completion"));
   absl::StatusOr<std::vector<WeightedReward>> rewards =
@@ -70,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
        .threads = flags.engines.threads,
        .compatibility_key = compatibility_key_of(policy.config(), run.prompts.tokenizer().fingerprint()),
        .log = log},
-      policy);
+      policy, flags.lora.sync);
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", plan.sync)));
   BASCULE_ASSIGN(Learner learner, make_learner(flags, run, std::move(policy), log));
   std::unique_ptr<MetricsPage> page;
@@ -214,7 +211,8 @@ absl::Status Trainer::begin() {
   BASCULE_TRY(meet_engines());
   if (hooks_.stopped()) return absl::OkStatus();
   BASCULE_ASSIGN(SendReport first, send(PolicySender::Weights::kChanged));
-  BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
+  // An adapter's version is served once it has been sent; the engines' state is about their base model.
+  if (!sends_adapter()) BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
   if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the resumed run wrote the first line
     BASCULE_TRY(start_log());
@@ -248,6 +246,7 @@ absl::Status Trainer::meet_engines() {
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = engine_urls_,
                                                          .url_of = hooks_.engine_url,
                                                          .api_key = key == nullptr ? "" : key,
+                                                         .model = sends_adapter() ? flags_.lora.name : "",
                                                          .request_timeout = flags_.engines.request_timeout,
                                                          .log = hooks_.log,
                                                          .stopped = hooks_.stopped});
@@ -263,6 +262,11 @@ absl::Status Trainer::start_log() {
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
+  if (learner_.policy().adapter()) {
+    std::int64_t trained = 0;
+    for (const auto& [name, tensor] : learner_.policy().trained()) trained += tensor.numel();
+    run["trained_parameters"] = trained;
+  }
   return run_log_.start(last_step_, fitted_->steps, run);
 }
 
@@ -300,7 +304,7 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
 }
 
 absl::Status Trainer::save(std::int64_t step) {
-  const std::filesystem::path folder = flags_.out / cat("step_", step);
+  const std::filesystem::path folder = flags_.out / cat(flags_.lora.on ? "adapter_step_" : "step_", step);
   BASCULE_TRY(learner_.save(folder, plan_.start.model,
                             {.step = step, .seed = flags_.rollouts.seed, .run_config = fitted_->config}));
   saved_step_ = step;

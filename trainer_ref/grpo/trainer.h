@@ -63,6 +63,7 @@ class Trainer {
   absl::StatusOr<RewardMeans> score(std::vector<CompletionGroup>& groups);
   absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups);
   absl::StatusOr<SendReport> send(PolicySender::Weights weights);
+  bool sends_adapter() const { return flags_.lora.on && flags_.lora.sync == LoraSync::kAdapters; }
   bool sends_after(std::int64_t step) const { return step == fitted_->steps || step % flags_.engines.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);

@@ -173,9 +173,7 @@ absl::StatusOr<WeightMap> read_weights(const fs::path& folder, const ModelConfig
   return weights;
 }
 
-absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_folder, const WeightMap& weights,
-                              DType dtype, const AddFiles& add_files) {
-  BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
+absl::Status write_folder(const fs::path& folder, const AddFiles& write) {
   const fs::path target = fs::absolute(folder.has_filename() ? folder : folder.parent_path());
   std::error_code error;
   if (fs::exists(target, error)) {
@@ -188,10 +186,7 @@ absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_f
     if (fs::create_directories(temporary, error); error) {
       return unavailable("create ", temporary.string(), ": ", error.message());
     }
-    BASCULE_TRY(write_config(template_folder / "config.json", temporary / "config.json", dtype));
-    BASCULE_TRY(copy_tokenizer(template_folder, temporary));
-    BASCULE_TRY(write_weights(temporary / "model.safetensors", weights, dtype, type));
-    if (add_files) BASCULE_TRY(add_files(temporary));
+    BASCULE_TRY(write(temporary));
     BASCULE_TRY(sync_folder(temporary));
     if (fs::rename(temporary, target, error); error) {
       return unavailable("rename ", temporary.string(), " to ", target.string(), ": ", error.message());
@@ -201,6 +196,17 @@ absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_f
   absl::Status status = write_all();
   if (!status.ok()) fs::remove_all(temporary, error);
   return status;
+}
+
+absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_folder, const WeightMap& weights,
+                              DType dtype, const AddFiles& add_files) {
+  BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
+  return write_folder(folder, [&](const fs::path& temporary) -> absl::Status {
+    BASCULE_TRY(write_config(template_folder / "config.json", temporary / "config.json", dtype));
+    BASCULE_TRY(copy_tokenizer(template_folder, temporary));
+    BASCULE_TRY(write_weights(temporary / "model.safetensors", weights, dtype, type));
+    return add_files ? add_files(temporary) : absl::OkStatus();
+  });
 }
 
 }  // namespace bascule::ref

@@ -26,9 +26,12 @@ absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, cons
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
 using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;
 
-// Writes `folder`, which must not exist yet, whole or not at all: writes a temporary folder beside it, makes it
-// durable, and renames it. config.json (its dtype corrected) and the tokenizer's files come from `template_folder`,
-// weights go to model.safetensors in `dtype`. Python's transformers loads it. Blocks until all is on the disk.
+// Writes `folder`, which must not exist yet, whole or not at all: `write` fills a temporary folder beside it, which is
+// made durable and renamed. Blocks until all is on the disk.
+absl::Status write_folder(const std::filesystem::path& folder, const AddFiles& write);
+
+// Writes `folder` like write_folder(). config.json (its dtype corrected) and the tokenizer's files come from
+// `template_folder`, weights go to model.safetensors in `dtype`. Python's transformers loads it.
 absl::Status write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& template_folder,
                               const WeightMap& weights, DType dtype, const AddFiles& add_files = {});
 

@@ -33,7 +33,10 @@ void refuse_foreign_models(JsonKeys& keys) {
     keys.refuse(cat("is_encoder_decoder: models with an encoder are not supported; ", kKnown));
   }
   if (keys.find("quantization_config") != nullptr) {
-    keys.refuse("quantization_config: quantized weights are not supported; use a checkpoint in float32 or bfloat16");
+    keys.refuse(
+        "quantization_config: quantized weights are not supported, nor are adapters over them (QLoRA); use a "
+        "checkpoint in "
+        "float32 or bfloat16");
   }
 }
 

@@ -63,6 +63,7 @@ class Decoder {
   at::Tensor last_norm(const at::Tensor& hidden) const;
 
   const DecoderWeights& weights() const { return weights_; }
+  Norms norms() const { return norms_; }
 
  private:
   at::Tensor rms_norm(const at::Tensor& hidden, const at::Tensor& weight) const;

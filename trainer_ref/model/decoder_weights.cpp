@@ -155,4 +155,19 @@ absl::StatusOr<DecoderWeights> DecoderWeights::bind(const ModelConfig& config, c
   return bound;
 }
 
+void DecoderWeights::adapt(const std::map<std::string, LowRank, std::less<>>& modules) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    DecoderLayer& layer = layers[i];
+    const std::string name = cat("model.layers.", i, ".");
+    for (const auto& [part, linear] : {std::pair("self_attn.q_proj", &layer.query),
+                                       {"self_attn.k_proj", &layer.key},
+                                       {"self_attn.v_proj", &layer.value},
+                                       {"self_attn.o_proj", &layer.output},
+                                       {"mlp.gate_proj", &layer.gate},
+                                       {"mlp.up_proj", &layer.up},
+                                       {"mlp.down_proj", &layer.down}})
+      if (const auto found = modules.find(name + part); found != modules.end()) linear->adapter = found->second;
+  }
+}
+
 }  // namespace bascule::ref

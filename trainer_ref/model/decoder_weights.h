@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,28 @@ struct JoinedWeights {
 };
 std::vector<JoinedWeights> joined_weights(const ModelConfig& config);
 
+// The factors of a low-rank update of a Linear (adapter.h).
+struct LowRank {
+  at::Tensor a;  // [rank, in]
+  at::Tensor b;  // [out, rank]
+  double scale = 1;
+  double dropout = 0;  // the share of its input that is left out, in training alone
+};
+
 // Casts its weights to the type of its input, so that a trainer's f32 weights can multiply bfloat16 activations.
-// Gradients flow back through the cast.
+// Gradients flow back through the cast. An adapter's factors are cast in the same way, as PEFT does under autocast, and
+// scale · B (A x) is added in one operation, which rounds once.
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
-  at::Tensor operator()(const at::Tensor& input) const {
+  std::optional<LowRank> adapter = {};
+  at::Tensor operator()(const at::Tensor& input) const {  // [N, in] → [N, out]
     const at::ScalarType type = input.scalar_type();
-    return at::linear(input, weight.to(type), bias.defined() ? bias.to(type) : bias);
+    const at::Tensor output = at::linear(input, weight.to(type), bias.defined() ? bias.to(type) : bias);
+    if (!adapter) return output;
+    const at::Tensor kept = adapter->dropout > 0 ? at::dropout(input, adapter->dropout, /*train=*/true) : input;
+    const at::Tensor low = at::linear(kept, adapter->a.to(type));  // [N, rank]
+    return at::addmm(output, low, adapter->b.to(type).t(), /*beta=*/1, adapter->scale);
   }
 };
 
@@ -62,6 +77,8 @@ struct DecoderWeights {
   // Errors are as in check_weights(). `joined` has joined tensors by their names: all of joined_weights(), or none.
   static absl::StatusOr<DecoderWeights> bind(const ModelConfig& config, const WeightMap& weights,
                                              const WeightMap& joined = {});
+  // Adds updates to linear modules by their names, "model.layers.0.self_attn.q_proj". Joined weights stay as they are.
+  void adapt(const std::map<std::string, LowRank, std::less<>>& modules);
 };
 
 }  // namespace bascule::ref

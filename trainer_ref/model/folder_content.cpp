@@ -44,10 +44,9 @@ std::string adapter_in(const fs::path& folder) {
     if (const auto name = json->find("base_model_name_or_path"); name != json->end() && name->is_string())
       base = name->get<std::string>();
   return cat("it is an adapter (adapter_config.json) for ", base,
-             ", not a whole model; merge the two and give the folder of the result: python3 -c \"from peft import "
-             "AutoPeftModelForCausalLM as M; M.from_pretrained('",
-             folder.string(),
-             "').merge_and_unload().save_pretrained('MERGED')\", and copy the tokenizer's files there");
+             ", not a whole model; give the base model's folder, and to train this adapter further, this folder as "
+             "--adapter; or merge the two and give the result: bascule-train --merge ",
+             folder.string(), " --model BASE --out MERGED");
 }
 
 // Returns "" if no subfolder has a checkpoint. The hub's cache has its own in snapshots/COMMIT.

@@ -13,9 +13,9 @@ namespace bascule::ref {
 
 using ModelPart = std::function<at::Tensor(const at::Tensor& input)>;
 
-// Returns part(input), with bit-identical gradients. The weights that `part` uses get their gradients from backward()
-// if they are leaves; torch::autograd::grad() does not reach them. Without gradients (under at::NoGradGuard, or if the
-// input needs none) it is a plain call.
+// Returns part(input), with bit-identical gradients: random numbers that the part draws (dropout) are drawn again. The
+// weights that `part` uses get their gradients from backward() if they are leaves; torch::autograd::grad() does not
+// reach them. Without gradients (under at::NoGradGuard, or if the input needs none) it is a plain call.
 at::Tensor recomputed(ModelPart part, const at::Tensor& input);
 
 }  // namespace bascule::ref

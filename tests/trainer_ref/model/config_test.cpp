@@ -449,7 +449,7 @@ TEST(Config, SaysWhatAFolderWithoutAConfigHas) {
   using testing::HasSubstr;
   EXPECT_THAT(with("adapter_config.json", R"({"base_model_name_or_path": "Qwen/Qwen3-0.6B"})"),
               testing::AllOf(HasSubstr("it is an adapter (adapter_config.json) for Qwen/Qwen3-0.6B, not a whole model"),
-                             HasSubstr("merge_and_unload()")));
+                             HasSubstr("bascule-train --merge ")));
   EXPECT_THAT(with("adapter_config.json", "broken"), HasSubstr("for its base model"));
   EXPECT_THAT(with("qwen3-0.6b-q8_0.gguf", ""), HasSubstr("it has qwen3-0.6b-q8_0.gguf, a model for llama.cpp"));
   EXPECT_THAT(with("params.json", "{}"), HasSubstr("the original format of Meta or Mistral"));

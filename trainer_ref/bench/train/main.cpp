@@ -22,6 +22,7 @@ ABSL_FLAG(std::string, train_dtype, "bf16", "As bascule-train's: f32 or bf16.");
 ABSL_FLAG(bool, checkpointing, true, "As bascule-train's --gradient-checkpointing.");
 ABSL_FLAG(int64_t, logit_chunk, 0, "As bascule-train's.");
 ABSL_FLAG(int64_t, micro_batch_tokens, 16384, "As bascule-train's.");
+ABSL_FLAG(int64_t, lora_rank, 0, "As bascule-train's, for all linear modules; 0: all weights are trained.");
 ABSL_FLAG(int64_t, rows, 64, "Rows of an update.");
 ABSL_FLAG(int64_t, row_tokens, 1024, "Tokens of each row: a prompt and a completion.");
 ABSL_FLAG(int64_t, prompt_tokens, 256, "Of these, tokens of the prompt.");
@@ -49,6 +50,7 @@ absl::StatusOr<ref::TrialShape> shape_from_flags() {
   checks.one_of("train-dtype", absl::GetFlag(FLAGS_train_dtype), {"f32", "bf16"})
       .between<std::int64_t>("logit-chunk", absl::GetFlag(FLAGS_logit_chunk), 0, 1 << 20, 1024)
       .at_least<std::int64_t>("micro-batch-tokens", absl::GetFlag(FLAGS_micro_batch_tokens), 0)
+      .between<std::int64_t>("lora-rank", absl::GetFlag(FLAGS_lora_rank), 0, 512, 16)
       .between<std::int64_t>("rows", absl::GetFlag(FLAGS_rows), 1, 1 << 20)
       .between<std::int64_t>("row-tokens", row, 2, 1 << 20)
       .between<std::int64_t>("prompt-tokens", absl::GetFlag(FLAGS_prompt_tokens), 1, row - 1)
@@ -66,6 +68,11 @@ absl::StatusOr<ref::TrialShape> shape_from_flags() {
   shape.compute = {.dtype = absl::GetFlag(FLAGS_train_dtype) == "f32" ? at::kFloat : at::kBFloat16,
                    .checkpoints_layers = absl::GetFlag(FLAGS_checkpointing),
                    .logit_chunk = absl::GetFlag(FLAGS_logit_chunk)};
+  if (const std::int64_t rank = absl::GetFlag(FLAGS_lora_rank); rank > 0) {
+    BASCULE_ASSIGN(ref::LoraConfig lora,
+                   ref::new_lora_config({.rank = rank, .alpha = 2.0 * static_cast<double>(rank)}));
+    BASCULE_ASSIGN(shape.adapter, ref::Adapter::make(shape.config, std::move(lora), /*seed=*/1));
+  }
   shape.rows = absl::GetFlag(FLAGS_rows);
   shape.row_tokens = row;
   shape.prompt_tokens = absl::GetFlag(FLAGS_prompt_tokens);

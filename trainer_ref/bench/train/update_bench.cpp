@@ -25,7 +25,13 @@ double operations_of(const ref::TrialShape& shape) {
   const double completions = number(shape.rows * (shape.row_tokens - shape.prompt_tokens));
   const double pairs = number(shape.rows) * number(shape.row_tokens) * number(shape.row_tokens + 1) / 2;
   const double heads = number(config.num_attention_heads * config.head_dim);
-  return 6 * (layers * tokens + head * completions) + 12 * pairs * heads * number(config.num_hidden_layers);
+  double factors = 0;  // of an adapter
+  if (shape.adapter)
+    for (const ref::AdaptedModule& module : shape.adapter->adapted())
+      factors += number(module.rank * (module.in + module.out));
+  const double of_weight = shape.adapter ? 4 : 6;  // a frozen weight has no gradient
+  return of_weight * (layers * tokens + head * completions) + 6 * factors * tokens +
+         12 * pairs * heads * number(config.num_hidden_layers);
 }
 
 ref::MemoryPlan plan_of(const ref::TrialShape& shape) {
@@ -38,7 +44,8 @@ ref::MemoryPlan plan_of(const ref::TrialShape& shape) {
                                                .longest_prompt = shape.prompt_tokens,
                                                .completion = shape.row_tokens - shape.prompt_tokens},
                                     .most_rows = static_cast<std::int64_t>(shape.update.micro_batch),
-                                    .most_tokens = shape.update.micro_batch_tokens})});
+                                    .most_tokens = shape.update.micro_batch_tokens}),
+       .adapted = shape.adapter ? shape.adapter->adapted() : std::vector<ref::AdaptedModule>()});
 }
 
 std::optional<std::int64_t> log_probs_bytes(const ref::TrialShape& shape) {

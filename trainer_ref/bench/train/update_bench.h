@@ -10,7 +10,8 @@
 namespace bascule::bench {
 
 // Operations of one update by the usual count: six for each weight and token that it multiplies (two in the forward
-// pass, four in the backward pass), plus causal attention. Recomputing checkpointed layers does not count.
+// pass, four in the backward pass; a frozen weight has no gradient, so two there), plus causal attention. Recomputing
+// checkpointed layers does not count.
 double operations_of(const ref::TrialShape& shape);
 
 ref::MemoryPlan plan_of(const ref::TrialShape& shape);

@@ -1,10 +1,12 @@
 #include <bascule/trainer_ref/grpo/learn/learner.h>
 
+#include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <utility>
 #include <vector>
 
+#include <bascule/trainer_ref/grpo/data/random.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/transport/status.h>
 
@@ -25,7 +27,7 @@ Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateO
     : options_(update),
       after_part_(std::move(after_part)),
       policy_(std::move(policy)),
-      optimizer_(policy_.weights(), optimizer) {}
+      optimizer_(policy_.trained(), optimizer) {}
 
 absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
   return restore_optimizer(folder, state, optimizer_);
@@ -36,6 +38,7 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::
   const std::vector<TrainingRow> rows = rows_of(groups);
   if (rows.empty()) return UpdateStatistics{};
   const std::int64_t before = optimizer_.steps();
+  if (policy_.draws()) at::manual_seed(mix(options_.seed + static_cast<std::uint64_t>(step)));
   absl::Status granted;
   const auto may_write = [&] {
     granted = before_write();
@@ -69,7 +72,7 @@ absl::Status Learner::save(const std::filesystem::path& folder, const std::files
   state.optimizer_steps = optimizer_.steps();
   const std::int64_t step = state.step;
   try {
-    if (!is_finite(policy_.weights()))
+    if (!is_finite(policy_.trained()))
       return failed_precondition("the checkpoint of step ", step,
                                  ": expected finite weights, found some that are not, and wrote nothing; continue "
                                  "from an earlier checkpoint with a smaller --learning-rate");

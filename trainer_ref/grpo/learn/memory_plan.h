@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/grpo/learn/policy.h>
+#include <bascule/trainer_ref/model/adapter.h>
 
 namespace bascule::ref {
 
@@ -49,6 +50,9 @@ struct MemoryNeed {
   at::DeviceType device = at::kCPU;
   LargestBatch batch = {};
   bool has_reference = false;
+  std::vector<AdaptedModule> adapted = {};  // if an adapter is trained: its modules; the weights are then frozen
+  double dropout = 0;                       // of the adapter
+  bool sends_adapter_alone = false;
   std::int64_t slots = 0;              // on the trainer's device, besides its own weights
   std::int64_t slot_weight_bytes = 4;  // of each weight in a slot
 };

@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -48,19 +50,59 @@ Policy::Policy(const ModelConfig& config, WeightMap weights, Decoder decoder, co
     : config_(config),
       weights_(std::move(weights)),
       decoder_(std::make_shared<const Decoder>(std::move(decoder))),
+      learning_(decoder_),
       compute_(compute) {
   if (compute_.logit_chunk == 0)
     compute_.logit_chunk = default_logit_chunk(config_.vocab_size, compute_.dtype, device().type());
 }
 
+std::shared_ptr<const Decoder> Policy::decoder_with(const Adapter& adapter, bool learns) const {
+  std::map<std::string, LowRank, std::less<>> modules = adapter.modules;
+  for (auto& [name, factors] : modules) factors.dropout = learns ? adapter.lora.dropout : 0;
+  DecoderWeights weights = decoder_->weights();
+  weights.adapt(modules);
+  return std::make_shared<const Decoder>(std::move(weights), decoder_->norms());
+}
+
+absl::StatusOr<Policy> Policy::adapted(Adapter adapter) const {
+  try {
+    for (auto& [name, factors] : adapter.modules)
+      for (at::Tensor* factor : {&factors.a, &factors.b})
+        *factor = factor->detach().to(device(), at::kFloat).requires_grad_();
+  } catch (const c10::Error& error) {
+    return absl::ResourceExhaustedError(cat("an adapter on ", device().str(), ": ", error.what_without_backtrace()));
+  }
+  Policy policy = *this;
+  policy.decoder_ = decoder_with(adapter, /*learns=*/false);
+  policy.learning_ = adapter.lora.dropout > 0 ? decoder_with(adapter, /*learns=*/true) : policy.decoder_;
+  const auto is_adapted = [](const DecoderLayer& layer) {
+    return std::ranges::any_of(
+        std::array{&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up, &layer.down},
+        [](const Linear* linear) { return linear->adapter.has_value(); });
+  };
+  const std::vector<DecoderLayer>& layers = policy.decoder_->weights().layers;
+  policy.first_trained_layer_ = std::ranges::find_if(layers, is_adapted) - layers.begin();
+  policy.adapter_ = std::move(adapter);
+  return policy;
+}
+
+Policy Policy::without_adapter() const {
+  return Policy(config_, weights_, Decoder(*DecoderWeights::bind(config_, weights_), decoder_->norms()), compute_);
+}
+
 at::Tensor Policy::hidden_at_sources(const Batch& batch) const {
+  const std::shared_ptr<const Decoder>& decoder = at::GradMode::is_enabled() ? learning_ : decoder_;
   const auto attention = std::make_shared<CausalAttention>(batch.rows);
-  const Decoder::Rotation rotation = decoder_->rotation_at(batch.positions, compute_.dtype);
-  at::Tensor hidden = decoder_->embed(batch.token_ids).to(compute_.dtype);  // [N, C]
+  const Decoder::Rotation rotation = decoder->rotation_at(batch.positions, compute_.dtype);
+  at::Tensor hidden = decoder->embed(batch.token_ids).to(compute_.dtype);  // [N, C]
   for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    const auto layer = [decoder = decoder_, i, rotation, attention](const at::Tensor& input) {
+    const auto layer = [decoder, i, rotation, attention](const at::Tensor& input) {
       return decoder->layer(i, input, rotation, *attention);
     };
+    // Over frozen layers, only an input with a gradient makes the backward pass compute this layer again.
+    if (compute_.checkpoints_layers && i == first_trained_layer_ && at::GradMode::is_enabled() &&
+        !hidden.requires_grad())
+      hidden = hidden.detach().requires_grad_();
     hidden = compute_.checkpoints_layers ? recomputed(layer, hidden) : layer(hidden);
   }
   // Only the positions that predict a completion's token go through the head.

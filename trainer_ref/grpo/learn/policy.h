@@ -1,11 +1,14 @@
-// The model as its trainer sees it: parameters, and the log-probabilities that it gives to completions.
+// The model as its trainer sees it: parameters, and the log-probabilities that it gives to completions. Either all its
+// weights are trained, or an adapter over frozen weights (model/adapter.h).
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/learn/batch.h>
+#include <bascule/trainer_ref/model/adapter.h>
 #include <bascule/trainer_ref/model/decoder.h>
 #include <bascule/trainer_ref/model/token_log_probs.h>
 
@@ -36,6 +39,13 @@ class Policy {
   static absl::StatusOr<Policy> over(const ModelConfig& config, WeightMap weights, Gradients gradients,
                                      const ComputeOptions& compute = {});
 
+  // A policy of the same weights, which stay frozen, and of an adapter, which alone is trained: its factors in f32 on
+  // the weights' device. Its dropout applies only where gradients are recorded. The weights must have no gradients
+  // (Gradients::kNone). Returns RESOURCE_EXHAUSTED if the factors do not fit on the device.
+  absl::StatusOr<Policy> adapted(Adapter adapter) const;
+  // The same weights, shared and not copied, without the adapter: the reference of a policy with an adapter.
+  Policy without_adapter() const;
+
   // Returns log softmax(logits / temperature) of each completion token, and that distribution's entropy, each [M]. Runs
   // the model once.
   TokenLogProbs score(const Batch& batch, double temperature) const;
@@ -44,7 +54,11 @@ class Policy {
   // Returns the model's likeliest token at each completion token's position, int64 [M], without gradients.
   at::Tensor likeliest(const Batch& batch) const;
 
-  const WeightMap& weights() const { return weights_; }
+  const WeightMap& weights() const { return weights_; }  // without the adapter's
+  const std::optional<Adapter>& adapter() const { return adapter_; }
+  // The tensors that an optimizer changes: the adapter's by PEFT's names, or all weights.
+  WeightMap trained() const { return adapter_ ? adapter_->tensors() : weights_; }
+  bool draws() const { return adapter_ && adapter_->lora.dropout > 0; }  // random numbers, while gradients are recorded
   at::Device device() const { return weights_.begin()->second.device(); }  // of all weights; batches must be there
   const ModelConfig& config() const { return config_; }
 
@@ -52,10 +66,15 @@ class Policy {
   Policy(const ModelConfig& config, WeightMap weights, Decoder decoder, const ComputeOptions& compute);
 
   at::Tensor hidden_at_sources(const Batch& batch) const;  // [M, C]
+  // Without dropout unless `learns`.
+  std::shared_ptr<const Decoder> decoder_with(const Adapter& adapter, bool learns) const;
 
   ModelConfig config_;
   WeightMap weights_;
-  std::shared_ptr<const Decoder> decoder_;  // shared with layers that the backward pass recomputes
+  std::shared_ptr<const Decoder> decoder_;   // shared with layers that the backward pass recomputes
+  std::shared_ptr<const Decoder> learning_;  // while gradients are recorded; the same unless there is dropout
+  std::int64_t first_trained_layer_ = 0;
+  std::optional<Adapter> adapter_;
   ComputeOptions compute_;
 };
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/trainer_ref/model/adapter_folder.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -108,7 +109,8 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
   const fs::path fresh = target.parent_path() / cat(".", target.filename().string(), ".new-", ::getpid());
   std::error_code ignored;
   fs::remove_all(fresh, ignored);
-  BASCULE_TRY(write_checkpoint(fresh, model, policy.weights(), DType::kF32, add_state));
+  BASCULE_TRY(policy.adapter() ? write_adapter(fresh, *policy.adapter(), add_state)
+                               : write_checkpoint(fresh, model, policy.weights(), DType::kF32, add_state));
   absl::Status status = replace(fresh, target);
   fs::remove_all(fresh, ignored);
   return status;

@@ -1,6 +1,8 @@
-// Checkpoints of a run: a folder step_N in Hugging Face's layout that also holds the state for an exact resume.
+// Checkpoints of a run: a folder step_N in Hugging Face's layout, or adapter_step_N in PEFT's, that also holds the
+// state for an exact resume.
 //
 //   step_40/  config.json  model.safetensors (F32)  tokenizer.json  …   a normal checkpoint
+//   adapter_step_40/  adapter_config.json  adapter_model.safetensors    a folder of PEFT
 //             optimizer.safetensors                                     moments of AdamW
 //             trainer_state.json                                        {"step": 40, "seed": 7, "optimizer_steps": 40,
 //             …}
@@ -24,9 +26,10 @@ struct RunState {
   RunConfig run_config = {};
 };
 
-// Writes `folder` whole or not at all. If the folder exists already (because the run was resumed at an earlier step),
-// it is replaced. The older folder stays until the new one is on disk; if the process dies between the two renames, it
-// remains as .step_N.old-PID. Config and tokenizer come from `model`, which may be the older folder.
+// Writes the policy, or its adapter alone, to `folder`, whole or not at all. If the folder exists already (because the
+// run was resumed at an earlier step), it is replaced. The older folder stays until the new one is on disk; if the
+// process dies between the two renames, it remains as .step_N.old-PID. Config and tokenizer come from `model`, which
+// may be the older folder.
 absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
                       const Optimizer& optimizer, const RunState& state);
 

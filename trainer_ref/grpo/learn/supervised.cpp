@@ -118,7 +118,7 @@ absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options, const SupervisedHooks& hooks) {
   using Clock = std::chrono::steady_clock;
-  Optimizer optimizer(policy.weights(), options.optimizer);
+  Optimizer optimizer(policy.trained(), options.optimizer);
   Pace pace;
   const Clock::time_point begin = Clock::now();
   const auto seconds = [begin] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
@@ -129,6 +129,7 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
     if (hooks.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
     BASCULE_ASSIGN(const std::vector<SftExample> examples, examples_of_step(policy, prompts, task, options, step - 1));
     const std::vector<TrainingRow> rows = rows_of(examples);
+    if (policy.draws()) at::manual_seed(mix(options.seed + static_cast<std::uint64_t>(step)));
     const std::int64_t steps_before = optimizer.steps();
     const double loss = learn(policy, optimizer, rows, options);
     bad_steps = optimizer.steps() == steps_before ? bad_steps + 1 : 0;

@@ -50,8 +50,14 @@ absl::StatusOr<Policy> random_policy_on(const TrialShape& shape, Policy::Gradien
   return Policy::over(shape.config, std::move(weights), gradients, shape.compute);
 }
 
+absl::StatusOr<Policy> trial_policy(const TrialShape& shape) {
+  if (!shape.adapter) return random_policy_on(shape, Policy::Gradients::kTracked, at::kFloat);
+  BASCULE_ASSIGN(const Policy base, random_policy_on(shape, Policy::Gradients::kNone, shape.compute.dtype));
+  return base.adapted(*shape.adapter);
+}
+
 void wait_for(const Policy& policy) {  // until the device has finished all work
-  policy.weights().begin()->second.detach().flatten().narrow(0, 0, 1).item<float>();
+  policy.trained().begin()->second.detach().flatten().narrow(0, 0, 1).item<float>();
 }
 
 }  // namespace
@@ -61,12 +67,14 @@ absl::StatusOr<TrialTimes> try_updates(const TrialShape& shape, int warm_ups, in
   const std::vector<TrainingRow> rows = rollouts.rows();
   TrialTimes times;
   try {
-    BASCULE_ASSIGN(const Policy policy, random_policy_on(shape, Policy::Gradients::kTracked, at::kFloat));
+    BASCULE_ASSIGN(const Policy policy, trial_policy(shape));
     std::optional<Policy> reference;
-    if (shape.has_reference) {
+    if (shape.has_reference && shape.adapter) {
+      reference = policy.without_adapter();
+    } else if (shape.has_reference) {
       BASCULE_ASSIGN(reference, random_policy_on(shape, Policy::Gradients::kNone, shape.compute.dtype));
     }
-    Optimizer optimizer(policy.weights(), {.learning_rate = 1e-6});
+    Optimizer optimizer(policy.trained(), {.learning_rate = 1e-6});
     forget_peak(shape.device);  // LibTorch knows the device only now
     for (int i = 0; i < warm_ups + repeat; ++i) {
       const auto begin = std::chrono::steady_clock::now();

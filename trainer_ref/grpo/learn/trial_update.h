@@ -20,6 +20,7 @@ struct TrialShape {
   std::int64_t rows = 64, row_tokens = 1024;
   std::int64_t prompt_tokens = 256;  // of each row; the rest is a completion
   bool has_reference = false;
+  std::optional<Adapter> adapter = {};  // trained over frozen weights, if given
   UpdateOptions update = {};
 };
 

@@ -22,6 +22,7 @@ struct UpdateOptions {
   std::size_t micro_batch = 64;         // most rows that go through the model at a time
   std::int64_t micro_batch_tokens = 0;  // and most tokens of their prompts and completions; 0: any number
   double temperature = 1;               // at which the rollouts were sampled
+  std::uint64_t seed = 0;               // of an adapter's dropout
 
   std::int64_t optimizer_steps() const { return num_iterations * mini_batches; }
 };

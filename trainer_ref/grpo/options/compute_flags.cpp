@@ -14,7 +14,7 @@ ABSL_FLAG(
 ABSL_FLAG(
     std::string, train_dtype, "auto",
     "Type of activations and matrix products in training: f32, bf16, or auto (bf16 on a GPU, f32 on the CPU). Weights, "
-    "moments, gradients and losses are always f32");
+    "moments, gradients and losses are always f32, except the frozen weights of --lora-rank, which have this type");
 ABSL_FLAG(bool, gradient_checkpointing, false,
           "Keep only each layer's input, and recompute the layer in the backward pass: takes a fraction of the memory, "
           "for a third more time");

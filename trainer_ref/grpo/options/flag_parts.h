@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind);
 absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);
 absl::StatusOr<RewardFlags> parse_reward_flags(std::int64_t max_tokens);
 absl::StatusOr<LearnFlags> parse_learn_flags(const RolloutFlags& rollouts);
+absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, const EngineFlags& engines);
 absl::StatusOr<ComputeFlags> parse_compute_flags(const EngineFlags& engines, RunKind kind,
                                                  const std::function<void(std::string_view)>& log);
 

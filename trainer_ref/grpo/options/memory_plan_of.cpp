@@ -4,6 +4,7 @@
 #include <string>
 
 #include <bascule/sender/program/sync_flag.h>
+#include <bascule/trainer_ref/grpo/options/starting_adapter.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
@@ -20,6 +21,7 @@ absl::Status add_slots(const TrainFlags& flags, const std::string& sync, MemoryN
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
   if (keeps_slots_on_gpu(endpoint) != flags.compute.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
   need.slots = endpoint.slots;
+  need.sends_adapter_alone = flags.lora.on && flags.lora.sync == LoraSync::kAdapters;
   need.slot_weight_bytes = endpoint.wire_dtype.value_or(DType::kF32) == DType::kF32 ? 4 : 2;
   return absl::OkStatus();
 }
@@ -43,6 +45,11 @@ absl::StatusOr<MemoryNeed> memory_need_of(const TrainFlags& flags, const RunPlan
                   .has_reference = !flags.supervised && flags.learn.needs_reference()};
   BASCULE_ASSIGN(need.config, read_config(plan.start.model));
   need.batch = largest_batch(update_rows_of(flags, plan));
+  if (flags.lora.on) {
+    BASCULE_ASSIGN(const Adapter adapter, starting_adapter(flags, plan.start.model));
+    need.dropout = adapter.lora.dropout;
+    need.adapted = adapter.adapted();
+  }
   BASCULE_TRY(add_slots(flags, plan.sync, need));
   return need;
 }

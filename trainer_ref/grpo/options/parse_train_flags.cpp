@@ -12,8 +12,9 @@
 // What is trained
 ABSL_FLAG(std::string, model, "",
           "Folder of the checkpoint to start from; also the reference of the divergence. Optional with --resume");
-ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
-ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(std::string, out, "",
+          "Folder for metrics.jsonl, report.html and the checkpoints step_N (adapter_step_N with --lora-rank)");
+ABSL_FLAG(std::string, resume, "", "A folder step_N or adapter_step_N of an earlier run, to continue after that step");
 ABSL_FLAG(bool, dry_run, false,
           "Print the memory that the run would take on --device, by part, and what is free there, and end; fails if it "
           "does not fit. Needs no engines");
@@ -42,6 +43,10 @@ ABSL_FLAG(bool, supervised, false,
           "ones");
 ABSL_FLAG(double, label_noise, 0,
           "With --supervised: the share of the answers' digits that are replaced by random ones");
+
+ABSL_FLAG(std::string, merge, "",
+          "Instead of training, write to --out a checkpoint of --model with the adapter in this folder of PEFT added");
+ABSL_FLAG(std::string, merge_dtype, "bf16", "Type of the weights that --merge writes: bf16 or f32");
 
 // The run
 ABSL_FLAG(int64_t, eval_every, 10, "Steps between evaluations; 0: only before the first step and after the last");
@@ -104,6 +109,23 @@ std::vector<std::pair<std::string, std::string>> flags_given() {
 
 }  // namespace
 
+absl::StatusOr<std::optional<MergeFlags>> parse_merge_flags() {
+  MergeFlags flags{.adapter = absl::GetFlag(FLAGS_merge),
+                   .model = absl::GetFlag(FLAGS_model),
+                   .out = absl::GetFlag(FLAGS_out),
+                   .dtype = absl::GetFlag(FLAGS_merge_dtype) == "f32" ? DType::kF32 : DType::kBF16};
+  if (flags.adapter.empty()) return std::nullopt;
+  FlagChecks checks;
+  checks.one_of("merge-dtype", absl::GetFlag(FLAGS_merge_dtype), {"bf16", "f32"})
+      .that(!flags.model.empty(), "model", "", "give the adapter's base model, as --model=trainer_ref/demo")
+      .that(!flags.out.empty(), "out", "", "give a folder for the checkpoint, as --out=out/merged")
+      .that(!absl::GetFlag(FLAGS_supervised), "supervised", true, "--merge does not train; leave one of the two out")
+      .that(absl::GetFlag(FLAGS_resume).empty(), "resume", absl::GetFlag(FLAGS_resume),
+            "--merge does not train; leave one of the two out");
+  if (!checks.status().ok()) return checks.status();
+  return flags;
+}
+
 absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(SpawnFlags spawn, spawn_flags());
   BASCULE_TRY(check_run());
@@ -134,6 +156,7 @@ absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::strin
   BASCULE_ASSIGN(flags.reward, parse_reward_flags(flags.rollouts.max_tokens));
   BASCULE_ASSIGN(flags.learn, parse_learn_flags(flags.rollouts));
   flags.learn.label_noise = absl::GetFlag(FLAGS_label_noise);
+  BASCULE_ASSIGN(flags.lora, parse_lora_flags(flags.resume, flags.engines));
   BASCULE_ASSIGN(flags.compute, parse_compute_flags(flags.engines, kind, log));
   return flags;
 }

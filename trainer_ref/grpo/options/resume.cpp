@@ -10,6 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include <bascule/trainer_ref/grpo/options/starting_adapter.h>
+#include <bascule/trainer_ref/grpo/run/run_folder.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -25,7 +27,7 @@ constexpr const char* kFlags =
     "scale_rewards prompts_per_step loss epsilon_low epsilon_high beta seed importance_cap learning_rate "
     "num_iterations weight_decay warmup_steps decay_steps lr_schedule min_learning_rate importance_level "
     "off_policy_mask mini_batches overlong_buffer overlong_penalty dynamic_sampling max_grad_norm top_k top_p chat "
-    "system_prompt chat_template_kwargs engine_dtype";
+    "system_prompt chat_template_kwargs engine_dtype lora_rank lora_alpha lora_rslora lora_targets lora_dropout";
 
 constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left
 
@@ -99,16 +101,17 @@ absl::Status check_out(const fs::path& model, const fs::path& out) {
   for (fs::path folder = fs::weakly_canonical(model, error); folder.has_relative_path(); folder = folder.parent_path())
     around.push_back(folder);
   for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
-    if (!entry->path().filename().string().starts_with("step_")) continue;
+    if (!step_of_checkpoint(entry->path().filename().string())) continue;
     const bool held = std::any_of(around.begin(), around.end(), [&](const fs::path& folder) {
       std::error_code ignored;
       return fs::equivalent(folder, entry->path(), ignored);
     });
     if (held)
-      return invalid_argument("--out=", out.string(),
-                              ": expected a folder in which this run may replace every step_*, found ",
-                              entry->path().string(), ", which contains --model=", model.string(),
-                              "; give another --out, or --resume to continue the run that wrote it");
+      return invalid_argument(
+          "--out=", out.string(),
+          ": expected a folder in which this run may replace every step_* and adapter_step_*, found ",
+          entry->path().string(), ", which contains --model=", model.string(),
+          "; give another --out, or --resume to continue the run that wrote it");
   }
   return absl::OkStatus();
 }
@@ -148,6 +151,7 @@ absl::StatusOr<StartPoint> read_start(const TrainFlags& flags) {
   StartPoint start;
   if (!flags.resume.empty()) {
     BASCULE_ASSIGN(start.resumed, check_resume(flags));
+    BASCULE_TRY(check_resumed_adapter(flags));
   }
   BASCULE_ASSIGN(start.model, model_of(flags, start.resumed));
   if (!flags.supervised && !flags.dry_run) BASCULE_TRY(check_out(start.model, flags.out));

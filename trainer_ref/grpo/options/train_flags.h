@@ -16,6 +16,7 @@
 #include <bascule/trainer_ref/grpo/process/spawn_options.h>
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/reward/reward_list.h>
+#include <bascule/trainer_ref/model/lora_config.h>
 
 namespace bascule::ref {
 
@@ -71,6 +72,16 @@ struct LearnFlags {
   bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
 };
 
+enum class LoraSync { kAdapters, kMerged };  // the adapter alone, or the model with it
+
+struct LoraFlags {
+  bool on = false;  // an adapter is trained, and the model stays as it is
+  NewLora fresh = {};
+  std::filesystem::path adapter = {};  // the adapter to start from; empty: a new one as `fresh`
+  LoraSync sync = LoraSync::kAdapters;
+  std::string name = {};  // of the adapter at the engines
+};
+
 struct ComputeFlags {
   at::Device device = at::kCPU;  // where the policy is kept and trained
   bool is_device_open = true;    // false: only for a dry run, which found no such device
@@ -88,7 +99,7 @@ struct ReportFlags {
 
 struct TrainFlags {
   std::filesystem::path model = {}, out = {};  // model: empty if a resumed run's first model is meant
-  std::filesystem::path resume = {};           // a folder step_N, or empty
+  std::filesystem::path resume = {};           // a folder step_N or adapter_step_N, or empty
   bool allow_changes = false;                  // --allow-changes, for a resumed run
   bool supervised = false;
   bool dry_run = false;  // report the memory and time of the run, and end
@@ -97,6 +108,7 @@ struct TrainFlags {
   RolloutFlags rollouts = {};
   RewardFlags reward = {};
   LearnFlags learn = {};
+  LoraFlags lora = {};
   ComputeFlags compute = {};
   ReportFlags report = {};
   std::vector<std::pair<std::string, std::string>> given = {};  // flags that differ from their defaults, for the report

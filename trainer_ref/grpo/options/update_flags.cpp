@@ -11,7 +11,8 @@ ABSL_FLAG(std::string, importance_level, "token",
 ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");
 ABSL_FLAG(double, epsilon_high, 0.2, "The probability ratio is clipped above 1 plus this");
 ABSL_FLAG(double, beta, 0, "Weight of the divergence from --model");
-ABSL_FLAG(bool, measure_kl, false, "Measure the divergence even with --beta=0; costs the memory of a second model");
+ABSL_FLAG(bool, measure_kl, false,
+          "Measure the divergence even with --beta=0; costs the memory of a second model, except with --lora-rank");
 ABSL_FLAG(double, importance_cap, 2,
           "Weight each token by its probability before the step divided by the engine's, at most this; 0: no weights");
 ABSL_FLAG(double, off_policy_mask, 0,
@@ -95,7 +96,8 @@ absl::StatusOr<LearnFlags> parse_learn_flags(const RolloutFlags& rollouts) {
                  .mini_batches = absl::GetFlag(FLAGS_mini_batches),
                  .micro_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_micro_batch)),
                  .micro_batch_tokens = absl::GetFlag(FLAGS_micro_batch_tokens),
-                 .temperature = rollouts.temperature},
+                 .temperature = rollouts.temperature,
+                 .seed = rollouts.seed},
       .optimizer = {.learning_rate = absl::GetFlag(FLAGS_learning_rate),
                     .min_learning_rate = absl::GetFlag(FLAGS_min_learning_rate),
                     .weight_decay = absl::GetFlag(FLAGS_weight_decay),

@@ -105,9 +105,11 @@ absl::StatusOr<std::vector<SpawnedEngine>> engines_to_spawn(const SpawnFlags& fl
     const std::string name = cat("engine-", i);
     std::vector<std::string> command{program};
     for (const std::string& file : place.config_files) command.push_back(cat("--config=", file));
-    for (const std::string& word : {cat("--model=", place.model), cat("--sync=", place.sync), cat("--worker=", name),
-                                    std::string("--listen=127.0.0.1:0")})
+    for (const std::string& word :
+         {cat("--model=", place.model), cat("--sync=", place.adapter.empty() ? place.sync : ""), cat("--worker=", name),
+          std::string("--listen=127.0.0.1:0")})
       command.push_back(word);
+    if (!place.adapter.empty()) command.push_back(cat("--adapter=", place.adapter, "=", place.sync));
     if (!by_files.contains("threads")) command.push_back(cat("--threads=", place.threads));
     const std::size_t devices = flags.devices.size();
     if (devices > 0)

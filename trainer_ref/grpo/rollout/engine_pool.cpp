@@ -208,7 +208,7 @@ std::optional<RequestQueue::Job> EnginePool::Impl::take(std::size_t engine) {
 RequestQueue::Attempt EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const RolloutRequest& request) {
   RequestQueue::Attempt attempt{.url = find(engine), .answer = {.engine = engine, .began = Clock::now()}};
   const absl::StatusOr<HttpResponse> response =
-      client.post_json(attempt.url + "/v1/completions", to_json(request), options.request_timeout);
+      client.post_json(attempt.url + "/v1/completions", to_json(request, options.model), options.request_timeout);
   attempt.answer.ended = Clock::now();
   if (!response.ok()) {
     const bool may_be_back = options.url_of && absl::IsUnavailable(response.status());

@@ -39,24 +39,25 @@ absl::StatusOr<Rollout> read_rollout(const nlohmann::json& choice) {
 
 }  // namespace
 
-std::string to_json(const RolloutRequest& request) {
+std::string to_json(const RolloutRequest& request, std::string_view model) {
   // Also what is off is named: a server takes defaults of a checkpoint's generation_config.json for the rest, and the
   // trainer would then learn from another distribution than it computes.
-  const nlohmann::json json{{"prompt", request.prompt},
-                            {"n", request.completions},
-                            {"max_tokens", request.max_tokens},
-                            {"temperature", request.temperature},
-                            {"top_k", request.top_k},
-                            {"top_p", request.top_p},
-                            {"min_p", 0},
-                            {"repetition_penalty", 1},
-                            {"presence_penalty", 0},
-                            {"frequency_penalty", 0},
-                            {"seed", request.seed},
-                            // At the temperature, as the trainer recomputes them.
-                            {"logprobs", 0},
-                            {"logprobs_mode", "processed"},
-                            {"return_token_ids", true}};
+  nlohmann::json json{{"prompt", request.prompt},
+                      {"n", request.completions},
+                      {"max_tokens", request.max_tokens},
+                      {"temperature", request.temperature},
+                      {"top_k", request.top_k},
+                      {"top_p", request.top_p},
+                      {"min_p", 0},
+                      {"repetition_penalty", 1},
+                      {"presence_penalty", 0},
+                      {"frequency_penalty", 0},
+                      {"seed", request.seed},
+                      // At the temperature, as the trainer recomputes them.
+                      {"logprobs", 0},
+                      {"logprobs_mode", "processed"},
+                      {"return_token_ids", true}};
+  if (!model.empty()) json["model"] = model;
   return json.dump();
 }
 

@@ -22,7 +22,8 @@ struct RolloutRequest {
   std::uint64_t seed = 0;
 };
 
-std::string to_json(const RolloutRequest& request);
+// `model`: the name of an adapter; empty: the base model.
+std::string to_json(const RolloutRequest& request, std::string_view model = {});
 
 // Returns the completions of an answer with status 200: token ids, log-probabilities, versions and finish reason, but
 // no text. If one of these is missing, or differs from the tokens in number, the error names it: the server is not a

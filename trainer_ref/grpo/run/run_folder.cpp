@@ -31,19 +31,18 @@ std::int64_t last_step_of(const fs::path& out) {
   return lines.ok() && !lines->empty() ? lines->back().value("step", kUnknown) : kUnknown;
 }
 
-// Returns the checkpoint step_N with the largest N in `out` up to its run's last step (later ones belong to a run that
+// Returns the checkpoint with the largest step in `out` up to its run's last step (later ones belong to a run that
 // was superseded); empty if there is none.
 fs::path newest_checkpoint(const fs::path& out) {
-  constexpr std::string_view kPrefix = "step_";
   const std::int64_t last = last_step_of(out);
-  std::pair<long long, fs::path> newest{-1, {}};
+  std::pair<std::int64_t, fs::path> newest{-1, {}};
   std::error_code error;
   for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    if (!name.starts_with(kPrefix) || !fs::exists(entry->path() / "trainer_state.json", ignored)) continue;
-    const long long step = std::atoll(name.c_str() + kPrefix.size());
-    if (step <= last) newest = std::max(newest, {step, entry->path()});
+    const std::optional<std::int64_t> step = step_of_checkpoint(name);
+    if (!step || !fs::exists(entry->path() / "trainer_state.json", ignored)) continue;
+    if (*step <= last) newest = std::max(newest, {*step, entry->path()});
   }
   return newest.second;
 }
@@ -61,7 +60,7 @@ std::string trace_of_run(const fs::path& out) {
   if (fs::exists(out / "metrics.jsonl", ignored) && fs::file_size(out / "metrics.jsonl", ignored) > 0)
     return "metrics.jsonl";
   for (fs::directory_iterator entry(out, ignored), end; !ignored && entry != end; entry.increment(ignored))
-    if (entry->path().filename().string().starts_with("step_")) return entry->path().filename().string();
+    if (const std::string name = entry->path().filename().string(); step_of_checkpoint(name)) return name;
   return "";
 }
 
@@ -73,7 +72,9 @@ void remove_unfinished_checkpoints(const fs::path& out) {
   for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     const bool is_new = name.find(".new-") != std::string::npos || name.find(".tmp-") != std::string::npos;
-    if ((name.starts_with(".step_") || name.starts_with("..step_")) && is_new) unfinished.push_back(entry->path());
+    const std::size_t dots = std::min(name.find_first_not_of('.'), name.size());
+    if (is_new && (dots == 1 || dots == 2) && step_of_checkpoint(name.substr(dots)))
+      unfinished.push_back(entry->path());
   }
   for (const fs::path& folder : unfinished) fs::remove_all(folder, error);
 }
@@ -91,6 +92,13 @@ bool names_still(const fs::path& file, int fd) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> step_of_checkpoint(std::string_view name) {
+  constexpr std::string_view kAdapter = "adapter_", kStep = "step_";
+  if (name.starts_with(kAdapter)) name.remove_prefix(kAdapter.size());
+  if (!name.starts_with(kStep)) return std::nullopt;
+  return std::atoll(std::string(name.substr(kStep.size())).c_str());
+}
 
 std::error_code RunFolder::Made::make(const fs::path& folder) {
   std::error_code error;

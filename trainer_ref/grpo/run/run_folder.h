@@ -4,7 +4,10 @@
 // destructor removes folders that were made for the run and are empty.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -14,9 +17,12 @@
 
 namespace bascule::ref {
 
+// Returns N of step_N or adapter_step_N, the names of checkpoints in the folder; nullopt for another name.
+std::optional<std::int64_t> step_of_checkpoint(std::string_view name);
+
 class RunFolder {
  public:
-  // Makes `out` if it does not exist, and locks it (run.lock in it). `resume` is a folder step_N in `out`, or empty.
+  // Makes `out` if it does not exist, and locks it (run.lock in it). `resume` is a checkpoint in `out`, or empty.
   // Returns INVALID_ARGUMENT if `out` has a run other than the one that `resume` continues, and FAILED_PRECONDITION if
   // another process holds the lock; the text names the process.
   static absl::StatusOr<RunFolder> take(const std::filesystem::path& out, const std::filesystem::path& resume);

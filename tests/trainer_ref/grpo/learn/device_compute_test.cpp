@@ -65,7 +65,42 @@ TEST_F(ComputeOnGpu, BFloat16IsTheCpusFloat32ToItsRounding) {
   }
 }
 
-class PlanOnGpu : public ComputeOnGpu, public ::testing::WithParamInterface<bool> {};
+TEST_F(ComputeOnGpu, AnAdapterOverFrozenBFloat16IsTheCpusFloat32ToItsRounding) {
+  const Sampled sampled;
+  const auto scored = [&](at::Device device, const ComputeOptions& compute, double dropout) {
+    const Policy random = *random_policy(tiny(), 3, device);
+    WeightMap weights;
+    for (const auto& [name, tensor] : random.weights()) weights[name] = tensor.detach().to(compute.dtype);
+    const Policy base = *Policy::over(tiny(), std::move(weights), Policy::Gradients::kNone, compute);
+    Adapter adapter = *Adapter::make(tiny(), *new_lora_config({.rank = 4, .dropout = dropout}), 5);
+    at::Generator generator = at::detail::createCPUGenerator(6);
+    for (auto& [name, factors] : adapter.modules) factors.b.normal_(0, 0.1, generator);
+    const Policy policy = *base.adapted(std::move(adapter));
+    at::manual_seed(9);
+    const at::Tensor log_probs = policy.log_probs(make_batch(sampled.rows(), device), 0.7);
+    log_probs.sum().backward();
+    WeightMap found{{"", log_probs.detach().cpu()}};
+    for (const auto& [name, weight] : policy.trained()) found[name] = weight.grad().cpu();
+    return found;
+  };
+  const WeightMap wanted = scored(at::kCPU, {}, 0), kept = scored(gpu_, {.dtype = at::kBFloat16}, 0);
+  EXPECT_LT((kept.at("") - wanted.at("")).abs().max().item<double>(), 0.05);
+  for (const auto& [name, tensor] : wanted) {
+    ASSERT_EQ(kept.at(name).scalar_type(), at::kFloat) << name;
+    EXPECT_GT(at::cosine_similarity(kept.at(name).flatten(), tensor.flatten(), 0).item<double>(), 0.97) << name;
+  }
+  const WeightMap once = scored(gpu_, {.dtype = at::kBFloat16}, 0.5);
+  const WeightMap again = scored(gpu_, {.dtype = at::kBFloat16, .checkpoints_layers = true}, 0.5);
+  for (const auto& [name, tensor] : once)  // other masks would give quite other gradients
+    EXPECT_GT(at::cosine_similarity(again.at(name).flatten(), tensor.flatten(), 0).item<double>(), 0.999) << name;
+}
+
+struct PlannedOnGpu {
+  bool checkpoints = false;
+  NewLora lora = {.rank = 0};  // rank 0: all weights are trained
+};
+
+class PlanOnGpu : public ComputeOnGpu, public ::testing::WithParamInterface<PlannedOnGpu> {};
 
 TEST_P(PlanOnGpu, IsRightToATenth) {
   ModelConfig config = tiny();
@@ -82,18 +117,26 @@ TEST_P(PlanOnGpu, IsRightToATenth) {
   const std::vector<std::int64_t> prompt(256, 3);
   const Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(768, 5), 1);
   const std::vector<TrainingRow> rows(16, {&prompt, &rollout});
-  const MemoryNeed need{
-      .config = config,
-      .compute = {.dtype = at::kBFloat16, .checkpoints_layers = GetParam()},
-      .device = at::kCUDA,
-      .batch = largest_batch({.rows = 16,
-                              .tokens = {.shortest_prompt = 256, .longest_prompt = 256, .completion = 768},
-                              .most_rows = 64,
-                              .most_tokens = 8192})};
+  MemoryNeed need{.config = config,
+                  .compute = {.dtype = at::kBFloat16, .checkpoints_layers = GetParam().checkpoints},
+                  .device = at::kCUDA,
+                  .batch = largest_batch({.rows = 16,
+                                          .tokens = {.shortest_prompt = 256, .longest_prompt = 256, .completion = 768},
+                                          .most_rows = 64,
+                                          .most_tokens = 8192})};
   c10::CachingDeviceAllocator::DeviceStats statistics;
   {
-    const Policy policy = *random_policy(config, 1, gpu_, need.compute);
-    Optimizer optimizer(policy.weights(), {});
+    Policy policy = *random_policy(config, 1, gpu_, need.compute);
+    if (const NewLora& lora = GetParam().lora; lora.rank > 0) {
+      WeightMap frozen;
+      for (const auto& [name, tensor] : policy.weights()) frozen[name] = tensor.detach().to(at::kBFloat16);
+      policy = *Policy::over(config, std::move(frozen), Policy::Gradients::kNone, need.compute);
+      Adapter adapter = *Adapter::make(config, *new_lora_config(lora), 1);
+      need.adapted = adapter.adapted();
+      need.dropout = lora.dropout;
+      policy = *policy.adapted(std::move(adapter));
+    }
+    Optimizer optimizer(policy.trained(), {});
     at::getDeviceAllocator(at::kCUDA)->resetPeakStats(gpu_.index());
     update_policy(policy, nullptr, optimizer, rows, {.micro_batch_tokens = 8192});
     statistics = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(gpu_.index());
@@ -104,7 +147,12 @@ TEST_P(PlanOnGpu, IsRightToATenth) {
       << to_string(plan_memory(need));
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpointing, PlanOnGpu, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Shapes, PlanOnGpu,
+                         ::testing::Values(PlannedOnGpu{false}, PlannedOnGpu{true}, PlannedOnGpu{false, {.rank = 16}},
+                                           PlannedOnGpu{true, {.rank = 16}},
+                                           PlannedOnGpu{false, {.rank = 16, .targets = {"q_proj", "v_proj"}}},
+                                           PlannedOnGpu{false, {.rank = 16, .dropout = 0.1}},
+                                           PlannedOnGpu{true, {.rank = 16, .dropout = 0.1}}));
 
 }  // namespace
 }  // namespace bascule::ref

@@ -72,6 +72,16 @@ TEST_F(SpawnOptionsTest, DeviceAndThreadsOfAFilesEngineObjectStand) {
                           "--listen=127.0.0.1:0"));
 }
 
+TEST_F(SpawnOptionsTest, ARunOfAnAdapterGivesItsEndpointUnderItsName) {
+  const auto given = flags({"--spawn-engines=1", "--engine-program=/bin/true"});
+  ASSERT_THAT(given, IsOk());
+  EXPECT_THAT(engines_to_spawn(*given, {.model = "m", .sync = "shm:///s", .adapter = "policy", .device = "cpu"})
+                  ->front()
+                  .command,
+              ElementsAre("/bin/true", "--model=m", "--sync=", "--worker=engine-0", "--listen=127.0.0.1:0",
+                          "--adapter=policy=shm:///s", "--threads=1", "--device=cpu"));
+}
+
 TEST_F(SpawnOptionsTest, TheProgramIsNamedWhereThereIsNone) {
   const auto given = flags({"--spawn-engines=1", "--engine-program=/nowhere/engine"});
   ASSERT_THAT(given, IsOk());

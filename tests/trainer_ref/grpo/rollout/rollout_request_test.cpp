@@ -34,6 +34,11 @@ TEST(RolloutRequest, AsksForFewerTokensWhereItIsTold) {
   EXPECT_EQ(asked["top_p"], 0.9);
 }
 
+TEST(RolloutRequest, NamesTheAdapter) {
+  EXPECT_EQ(nlohmann::json::parse(to_json({.prompt = {0}}, "policy"))["model"], "policy");
+  EXPECT_FALSE(nlohmann::json::parse(to_json({.prompt = {0}})).contains("model"));
+}
+
 TEST(RolloutRequest, ReadsTokensWithProbabilityAndVersion) {
   const auto rollouts = read_rollouts(R"({"choices": [{"index": 0, "text": "7", "token_ids": [7, 13],
       "logprobs": {"token_logprobs": [-0.5, -0.25]}, "epochs": [8, 9], "versions": [4, 5], "finish_reason": "stop"}]})");

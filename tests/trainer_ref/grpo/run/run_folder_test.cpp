@@ -54,12 +54,14 @@ TEST(TakenFolder, StaysWhereItWasThereBeforeOrHoldsSomething) {
 TEST(TakenFolder, LosesWhatAKilledRunLeftHalfWritten) {
   const test::TempFolder folder;
   const fs::path out = folder.path() / "out";
-  for (const char* name : {"step_1", "..step_2.new-7.tmp-7", ".step_3.new-7", ".step_4.old-7", ".other.tmp-7"})
+  for (const char* name :
+       {"step_1", "..step_2.new-7.tmp-7", ".step_3.new-7", ".adapter_step_5.new-7", ".step_4.old-7", ".other.tmp-7"})
     fs::create_directories(out / name / "inside");
   const absl::StatusOr<RunFolder> held = RunFolder::take(out, out / "step_1");
   ASSERT_THAT(held, IsOk());
   EXPECT_FALSE(fs::exists(out / "..step_2.new-7.tmp-7"));
   EXPECT_FALSE(fs::exists(out / ".step_3.new-7"));
+  EXPECT_FALSE(fs::exists(out / ".adapter_step_5.new-7"));
   for (const char* name : {"step_1", ".step_4.old-7", ".other.tmp-7"}) EXPECT_TRUE(fs::exists(out / name)) << name;
 }
 
@@ -71,18 +73,18 @@ TEST(TakenFolder, RefusesTheFolderOfAnotherRunBeforeItIsTouched) {
   EXPECT_THAT(RunFolder::take(out, "").status(),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("expected no run in it, found metrics.jsonl"),
                                                            HasSubstr("it has no checkpoint"))));
-  for (const char* step : {"step_4", "step_12"}) {
+  for (const char* step : {"step_4", "adapter_step_12"}) {
     fs::create_directories(out / step);
     ASSERT_THAT(write_file(out / step / "trainer_state.json", "{}"), IsOk());
   }
   fs::create_directories(out / "step_16");  // whose state is missing
   EXPECT_THAT(RunFolder::take(out, "").status(),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "step_12").string())));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "adapter_step_12").string())));
   ASSERT_THAT(write_file(out / "metrics.jsonl", "{\"step\": 6}\n"), IsOk());
   EXPECT_THAT(RunFolder::take(out, "").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "step_4").string())))
       << "step 12 belongs to a superseded run";
-  for (const char* step : {"step_12", "step_16"}) fs::remove_all(out / step);
+  for (const char* step : {"adapter_step_12", "step_16"}) fs::remove_all(out / step);
   EXPECT_THAT(RunFolder::take(out, folder.path() / "other" / "step_4").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("metrics.jsonl")));
   EXPECT_THAT(RunFolder::take(out, out / "step_4"), IsOk()) << "its own run may continue";

@@ -1,0 +1,27 @@
+// PEFT's folders: adapter_config.json and adapter_model.safetensors, as save_pretrained() writes them.
+#pragma once
+
+#include <filesystem>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/model/adapter.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
+
+namespace bascule::ref {
+
+inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
+
+// Reads an adapter of the model `config`, as float32. Blocks. Errors name the file, and are as in read_lora_config()
+// and adapted_modules(); NOT_FOUND or FAILED_PRECONDITION say what the folder has instead, such as an adapter_model.bin
+// or PEFT's subfolder of an adapter that is not called "default".
+absl::StatusOr<Adapter> read_adapter(const std::filesystem::path& folder, const ModelConfig& config);
+
+// Whether `folder` has an adapter_config.json.
+bool is_adapter_folder(const std::filesystem::path& folder);
+
+// Writes `folder`, which must not exist yet, whole or not at all, as write_checkpoint() does: the tensors in F32.
+// Python's PEFT loads it.
+absl::Status write_adapter(const std::filesystem::path& folder, const Adapter& adapter, const AddFiles& add_files = {});
+
+}  // namespace bascule::ref

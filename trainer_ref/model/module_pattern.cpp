@@ -1,0 +1,96 @@
+#include <bascule/trainer_ref/model/module_pattern.h>
+
+#include <optional>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+constexpr char kAnyCharacter = '\0';
+
+// The text that a simple key matches; nullopt if the key needs a regular expression.
+std::optional<std::string> literal_of(std::string_view key) {
+  std::string text;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    const bool is_escaped = key[i] == '\\' && i + 1 < key.size() && (key[i + 1] == '.' || key[i + 1] == '-');
+    if (is_escaped) {
+      text += key[++i];
+    } else if (key[i] == '.') {
+      text += kAnyCharacter;
+    } else if (std::isalnum(static_cast<unsigned char>(key[i])) != 0 || key[i] == '_' || key[i] == '-') {
+      text += key[i];
+    } else {
+      return std::nullopt;
+    }
+  }
+  return text;
+}
+
+bool equals(std::string_view text, std::string_view literal) {
+  if (text.size() != literal.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (literal[i] != kAnyCharacter && literal[i] != text[i]) return false;
+  return true;
+}
+
+// Constructs that mean one thing to Python and another to std::regex.
+bool is_ambiguous(std::string_view expression) {
+  constexpr std::string_view kSameEscapes = "bBdDsSwWnrtfv";
+  if (expression.find("[[") != std::string_view::npos) return true;
+  for (std::size_t i = 0; i < expression.size(); ++i) {
+    if (expression[i] != '\\' || ++i == expression.size()) continue;
+    const auto escaped = static_cast<unsigned char>(expression[i]);
+    if (std::isalnum(escaped) != 0 && kSameEscapes.find(expression[i]) == std::string_view::npos) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::shared_ptr<const std::regex>> compiled(const std::string& expression, const std::string& around) {
+  constexpr std::size_t kMostBytes = 1000;
+  const auto refused = [&](std::string_view why) {
+    return unimplemented("the regular expression \"", expression.substr(0, 200), "\" is not supported here (", why,
+                         "); expected names of modules, groups, alternatives, classes, *, + and ?");
+  };
+  if (is_ambiguous(expression)) return refused("it has an escape or a class that only Python has");
+  // std::regex recurses over its states: these bounds keep that within any thread's stack.
+  if (expression.size() > kMostBytes) return refused(cat("it has more than ", kMostBytes, " characters"));
+  if (expression.find('{') != std::string::npos) return refused("it has a counted repetition");
+  auto flags = std::regex::ECMAScript | std::regex::optimize;
+#ifdef __GLIBCXX__
+  flags |= std::regex_constants::__polynomial;  // no expression takes exponential time; it refuses back references
+#endif
+  try {
+    return std::make_shared<const std::regex>(around + "(?:" + expression + ")", flags);
+  } catch (const std::regex_error& error) {
+    return refused(error.what());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ModulePattern> ModulePattern::of_end(const std::string& expression) {
+  ModulePattern pattern;
+  pattern.is_anchored_ = expression.starts_with('^');
+  if (const auto literal = literal_of(std::string_view(expression).substr(pattern.is_anchored_ ? 1 : 0)); literal) {
+    pattern.literal_ = *literal;
+    return pattern;
+  }
+  BASCULE_ASSIGN(pattern.regex_, compiled(expression, "(?:.*\\.)?"));
+  return pattern;
+}
+
+absl::StatusOr<ModulePattern> ModulePattern::of_whole(const std::string& expression) {
+  ModulePattern pattern;
+  BASCULE_ASSIGN(pattern.regex_, compiled(expression, ""));
+  return pattern;
+}
+
+bool ModulePattern::matches(std::string_view module) const {
+  if (regex_) return std::regex_match(module.begin(), module.end(), *regex_);
+  if (is_anchored_ || module.size() <= literal_.size()) return equals(module, literal_);
+  const std::size_t begin = module.size() - literal_.size();
+  return module[begin - 1] == '.' && equals(module.substr(begin), literal_);
+}
+
+}  // namespace bascule::ref
