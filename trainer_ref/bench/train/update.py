@@ -3,7 +3,8 @@
     python3 trainer_ref/bench/train/update.py --model trainer_ref/bench/engine/qwen3-0.6b --device cuda
 
 Rows are of one length, so nothing is padded. Weights and moments are f32; the forward pass runs under autocast to bf16
-(--params bf16: weights, gradients and moments are bf16 instead). Logits are made for the completions' tokens alone, and
+(--params bf16: weights, gradients and moments are bf16 instead; --lora-rank: PEFT's adapters of all linear modules, in f32
+over a frozen model in bf16). Logits are made for the completions' tokens alone, and
 the loss is GRPO's of a first iteration, as the trainer has it.
 """
 
@@ -25,7 +26,8 @@ def log_probs_of(model, tokens, completion_tokens):
 def update(model, optimizer, tokens, advantages, flags):
     completion_tokens = flags.row_tokens - flags.prompt_tokens
     rows = max(1, flags.micro_batch_tokens // flags.row_tokens)
-    narrow = torch.autocast(tokens.device.type, torch.bfloat16) if flags.params == "f32" else contextlib.nullcontext()
+    casts = flags.params == "f32" or flags.lora_rank
+    narrow = torch.autocast(tokens.device.type, torch.bfloat16) if casts else contextlib.nullcontext()
     optimizer.zero_grad(set_to_none=True)
     for first in range(0, flags.rows, rows):
         part, advantage = tokens[first:first + rows], advantages[first:first + rows, None]
@@ -34,7 +36,7 @@ def update(model, optimizer, tokens, advantages, flags):
         ratio = (log_probs - log_probs.detach()).exp()
         objective = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
         (-objective.mean(1).sum() / flags.rows).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_([each for each in model.parameters() if each.requires_grad], 1.0)
     optimizer.step()
 
 
@@ -43,6 +45,7 @@ def main():
     parser.add_argument("--model", default="trainer_ref/bench/engine/qwen3-0.6b", help="a folder with a config.json")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--params", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--lora-rank", type=int, default=0)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--row-tokens", type=int, default=1024)
     parser.add_argument("--prompt-tokens", type=int, default=256)
@@ -53,12 +56,18 @@ def main():
     flags = parser.parse_args()
     torch.manual_seed(1)
     config = AutoConfig.from_pretrained(flags.model)
-    dtype = torch.float32 if flags.params == "f32" else torch.bfloat16
+    dtype = torch.float32 if flags.params == "f32" and not flags.lora_rank else torch.bfloat16
     with torch.device(flags.device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa").train()
     if not flags.no_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0, fused=True)
+    if flags.lora_rank:
+        import peft
+
+        model = peft.get_peft_model(model, peft.LoraConfig(r=flags.lora_rank, lora_alpha=2 * flags.lora_rank,
+                                                           target_modules="all-linear", task_type="CAUSAL_LM"))
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-6, weight_decay=0, fused=True)
     tokens = torch.randint(config.vocab_size, (flags.rows, flags.row_tokens), device=flags.device)
     advantages = torch.tensor([1.0, -1.0] * flags.rows, device=flags.device)[:flags.rows]
 
@@ -71,8 +80,9 @@ def main():
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     median = sorted(seconds[flags.warm_ups:])[flags.repeat // 2]
-    print(f"an update of {flags.rows} rows of {flags.row_tokens} tokens, PyTorch {torch.__version__}, {flags.params} "
-          f"weights: {median:.4g} s, {flags.rows * flags.row_tokens / median:.0f} tokens/s")
+    what = f"adapters of rank {flags.lora_rank}" if flags.lora_rank else f"{flags.params} weights"
+    print(f"an update of {flags.rows} rows of {flags.row_tokens} tokens, PyTorch {torch.__version__}, {what}: {median:.4g} s, "
+          f"{flags.rows * flags.row_tokens / median:.0f} tokens/s")
     if on_gpu:
         print(f"memory, measured: {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB at the peak, "
               f"{torch.cuda.max_memory_reserved() / 2**30:.2f} GiB with what PyTorch keeps")
