@@ -315,10 +315,12 @@ int main(int argc, char** argv) {
       return since(start);
     };
     for (int i = 0; i < 2; ++i) send(), copy();
-    std::vector<double> sends, baseline, packs;
+    std::vector<double> sends, baseline, packs, prepares, commits;
     for (int i = 0; i < repeat; ++i) {
       sends.push_back(send());
       packs.push_back(last.seconds.pack);
+      prepares.push_back(last.seconds.prepare);
+      commits.push_back(last.seconds.commit);
       baseline.push_back(copy());
     }
     for (int rank = 0; rank < 2; ++rank) compare(tensors, trainer, *engines[static_cast<std::size_t>(rank)], rank);
@@ -327,8 +329,11 @@ int main(int argc, char** argv) {
         "other\n",
         gpus > 1 ? 2 : 1, static_cast<double>(model) / 1e9, tensors.size(),
         static_cast<double>(engines[0]->local()) / 1e9, static_cast<double>(engines[0]->remote()) / 1e9);
-    std::printf("send %.2f ms (pack %.2f ms), copies %.2f ms, ratio %.3f (medians of %d turns)\n", 1e3 * median(sends),
-                1e3 * median(packs), 1e3 * median(baseline), median(sends) / median(baseline), repeat);
+    std::printf(
+        "send %.2f ms (pack %.2f ms, prepare %.2f ms, commit %.2f ms), copies %.2f ms, ratio %.3f (medians of %d "
+        "turns)\n",
+        1e3 * median(sends), 1e3 * median(packs), 1e3 * median(prepares), 1e3 * median(commits), 1e3 * median(baseline),
+        median(sends) / median(baseline), repeat);
   }
   senders.clear();
   std::filesystem::remove_all(folder);
