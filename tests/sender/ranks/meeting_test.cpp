@@ -1,4 +1,4 @@
-// How ranks meet: their boxes must fit together, and whoever does not come, or is no rank, is named.
+// How ranks meet: their boxes must fit together, and a rank that does not come, or is none, is named.
 #include <atomic>
 
 #include "absl/time/clock.h"
