@@ -136,24 +136,17 @@ std::uint64_t first_row_end(const Segment& box) {
 
 SharePlan::SharePlan(std::vector<Segment> segments, std::uint64_t slot_bytes) : segments_(std::move(segments)) {
   std::ranges::sort(segments_, {}, &Segment::slot_offset);
-  std::vector<std::uint32_t> covered(tiles_of(slot_bytes));  // bytes of each tile
-  for (std::size_t i = 0; i < segments_.size(); ++i) {
-    const Segment& segment = segments_[i];
-    if (segment.elements == 0) continue;
-    add_to_groups(i);
-    const std::uint64_t end = slot_reach_of(segment);
-    std::uint64_t before = 0;
-    for (std::uint64_t tile = segment.slot_offset / kTileBytes; tile * kTileBytes < end; ++tile) {
-      const std::uint64_t until = bytes_before(segment, (tile + 1) * kTileBytes);
-      covered[tile] += static_cast<std::uint32_t>(until - before);
-      before = until;
-    }
+  for (std::size_t i = 0; i < segments_.size(); ++i)
+    if (segments_[i].elements > 0) add_to_groups(i);
+  shares_.reserve(tiles_of(slot_bytes));
+  std::size_t group = 0;
+  for (std::uint64_t begin = 0; begin < slot_bytes; begin += kTileBytes) {
+    const std::uint64_t end = std::min(begin + kTileBytes, slot_bytes);
+    std::uint64_t covered = 0;
+    for_each_in(begin, end, group,
+                [&](const Segment& box) { covered += bytes_before(box, end) - bytes_before(box, begin); });
+    shares_.push_back(covered == end - begin ? Share::kAll : covered > 0 ? Share::kSome : Share::kNone);
   }
-  shares_.reserve(covered.size());
-  for (std::uint64_t tile = 0; tile < covered.size(); ++tile)
-    shares_.push_back(covered[tile] == std::min(kTileBytes, slot_bytes - tile * kTileBytes) ? Share::kAll
-                      : covered[tile] > 0                                                   ? Share::kSome
-                                                                                            : Share::kNone);
 }
 
 void SharePlan::add_to_groups(std::size_t index) {
