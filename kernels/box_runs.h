@@ -38,8 +38,9 @@ class BoxRuns {
     std::uint64_t at = bytes_before(box_, begin);
     const std::uint64_t last = bytes_before(box_, end);
     if (at == last) return;
-    std::uint64_t run = at / run_bytes * run_bytes;
-    for (Cursor cursor(*this, at / run_bytes); at < last; cursor.next(), at = run += run_bytes) {
+    const std::uint64_t first = at / run_bytes;
+    std::uint64_t run = first * run_bytes;
+    for (Cursor cursor(*this, first); at < last; cursor.next(), at = run += run_bytes) {
       const std::uint64_t until = std::min(last, run + run_bytes);
       visit(part_of(cursor.slot_offset, cursor.tensor_offset, run, at, until));
     }
@@ -68,15 +69,17 @@ class BoxRuns {
   // Where a run begins on both sides. Negative strides wrap around, as the sum with an address does.
   struct Cursor {
     const BoxRuns& runs;
-    std::array<std::int64_t, kMaxRank> index;
+    std::array<std::int64_t, kMaxRank> index{};
     std::uint64_t slot_offset, tensor_offset;
 
     Cursor(const BoxRuns& of, std::uint64_t run)
-        : runs(of),
-          index(index_of(of.box_, run * of.elements_)),
-          slot_offset(of.box_.slot_offset),
-          tensor_offset(of.box_.tensor_offset) {
-      for (std::uint32_t d = 0; d < runs.outer_; ++d) move(d, index[d]);
+        : runs(of), slot_offset(of.box_.slot_offset), tensor_offset(of.box_.tensor_offset) {
+      for (std::uint32_t d = runs.outer_; d-- > 0;) {
+        const auto extent = static_cast<std::uint64_t>(runs.box_.shape[d]);
+        index[d] = static_cast<std::int64_t>(d > 0 ? run % extent : run);
+        if (d > 0) run /= extent;
+        move(d, index[d]);
+      }
     }
     void move(std::uint32_t d, std::int64_t steps) {
       const Segment& box = runs.box_;

@@ -18,11 +18,6 @@ inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_o
 void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
             const Processor& processor);
 
-// Writes the bytes of a box (box_runs.h) that lie in bytes [begin, end) of the slot. `target` is where byte `begin`
-// goes.
-void gather_box(const Segment& box, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
-                const Processor& processor);
-
 // The same as gather() for a segment with arithmetic (gather_arithmetic.cpp); the factors are among `tensors`. Uses 144
 // KiB of stack.
 void gather(const Segment& segment, const Arithmetic& arithmetic, std::span<const std::byte* const> tensors,

@@ -6,6 +6,7 @@
 //   tiles   |   0: some         |   1: some          | 2: some         |  3: all     |
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,14 +27,41 @@ class SharePlan {
   // two segments share a byte, and all end within the slot. They need no order, and have no arithmetic.
   SharePlan(std::vector<Segment> segments, std::uint64_t slot_bytes);
 
-  std::span<const Segment> segments() const { return segments_; }  // sorted by slot_offset
-  // For each segment, the slot byte at which it ends, or one before it if that ends later.
-  std::span<const std::uint64_t> ends() const { return ends_; }
   std::span<const Share> shares() const { return shares_; }  // of each tile
 
+  // The segment after this one of the plan, in the order of the slot; null after the last.
+  const Segment* next(const Segment& segment) const { return &segment == &segments_.back() ? nullptr : &segment + 1; }
+
+  // Returns where for_each_in() begins to look for segments that end after byte `begin` of the slot.
+  std::size_t first_group(std::uint64_t begin) const;
+  // Calls visit(segment) for all segments that have bytes in [begin, end) of the slot, and perhaps for a few others;
+  // for none twice. `group` is from first_group() for this byte or an earlier one, and is moved on.
+  template <typename Visit>
+  void for_each_in(std::uint64_t begin, std::uint64_t end, std::size_t& group, const Visit& visit) const {
+    while (group < groups_.size() && groups_[group].reached <= begin) ++group;
+    for (std::size_t g = group; g < groups_.size() && groups_[g].begin < end; ++g)
+      for (const IndexRange& some : indices_in(groups_[g], begin, end))
+        for (std::size_t i = some.begin; i < some.end; ++i) visit(segments_[i]);
+  }
+
  private:
-  std::vector<Segment> segments_;
-  std::vector<std::uint64_t> ends_;
+  // Boxes side by side, such as those that a writer has of a tensor that is cut by columns. Their rows are `stride`
+  // bytes apart, and all first rows lie within that many bytes, one after the other. So in a tile with few rows, a
+  // search finds the boxes. A box with no such neighbour is its own group.
+  struct Group {
+    std::size_t first = 0, count = 0;  // of segments_
+    std::uint64_t begin = 0, end = 0;  // bytes of the slot
+    std::uint64_t stride = 0;          // 0: a run
+    std::uint64_t reached = 0;         // the end of this group, or of one before it that ends later
+  };
+  struct IndexRange {
+    std::size_t begin = 0, end = 0;
+  };
+  void add_to_groups(std::size_t index);
+  std::array<IndexRange, 2> indices_in(const Group& group, std::uint64_t begin, std::uint64_t end) const;
+
+  std::vector<Segment> segments_;  // sorted by slot_offset
+  std::vector<Group> groups_;
   std::vector<Share> shares_;
 };
 

@@ -109,7 +109,9 @@ class SenderTransport {  // one per sender
   // For schemes with a region per rank (Scheme::region_granule): allocates, in the process of rank `region`, the memory
   // of that region of a new slot; its `place` is for offer(). make_slot() does this for region 0. `device` is the one
   // on which the rank's tensors lie, or kHost. Public thread.
-  virtual absl::StatusOr<SlotMemory> make_region(const Layout& layout, std::uint32_t region, int device);
+  virtual absl::StatusOr<SlotMemory> make_region(const Layout&, std::uint32_t /*region*/, int /*device*/) {
+    return absl::UnimplementedError("this scheme has no slots of several regions");
+  }
   // Called after make_slot(), once every process that writes the slot has mapped it, and before it is offered: from now
   // on no other process may write it. Public thread.
   virtual absl::Status seal_slot(SlotMemory&) { return absl::OkStatus(); }

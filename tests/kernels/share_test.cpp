@@ -30,6 +30,7 @@ struct SharedSlot {
   std::vector<std::byte> expected;
   std::vector<std::uint8_t> owners;  // of each byte: the writer, or kNoOwner
   static constexpr std::uint8_t kNoOwner = 255;
+  bool leaves_out = true;  // some boxes are no writer's
 
   void skip(std::size_t bytes) {
     expected.resize(expected.size() + bytes, kUntouched);
@@ -50,7 +51,7 @@ struct SharedSlot {
              std::mt19937_64& random) {
     const std::size_t d = whole.empty() ? 0 : random() % whole.size();
     if (depth == 0 || whole.empty() || extent[d] < 2) {
-      if (random() % 8 != 0) own(from, to, offset, whole, begin, extent, random);
+      if (!leaves_out || random() % 8 != 0) own(from, to, offset, whole, begin, extent, random);
       return;
     }
     // Often at whole lines, since such boxes are written past the caches.
@@ -199,6 +200,39 @@ TEST_P(ShareOn, LargeSlotsCutByColumns) {
       }
       ASSERT_NO_FATAL_FAILURE(expect_packed(slot, processor(), 2, true));
     }
+  }
+}
+
+// Rows longer than a tile, so that a tile has bytes of few of the boxes that lie side by side.
+TEST_P(ShareOn, ManyBoxesSideBySideInLongRows) {
+  for (std::uint64_t seed = 1; seed <= (kIsSlow ? 1 : kIsInstrumented ? 3 : 8); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    SharedSlot slot;
+    slot.writers.resize(1 + seed % 3);
+    const int depth = static_cast<int>(4 + seed % 4);
+    slot.append(DType::kU8, DType::kU8, {12, 70'000 + static_cast<std::int64_t>(random() % 40'000)}, depth, random);
+    slot.skip(random() % 100);
+    slot.append(DType::kF32, DType::kBF16, {1, 90'000}, depth, random);
+    slot.append(DType::kBF16, DType::kBF16, {3, 4, 40'000 + static_cast<std::int64_t>(random() % 9'000)}, depth,
+                random);
+    slot.append(DType::kF32, DType::kF32, {2, 50'000, 3}, depth, random);
+    slot.skip(random() % 70'000);
+    slot.append(DType::kI16, DType::kI16, {5, 64'000}, depth, random);
+    for (const int threads : {1, 2}) ASSERT_NO_FATAL_FAILURE(expect_packed(slot, processor(), threads, threads == 1));
+  }
+}
+
+// A row is a line longer than a tile, so that a tile may have the end and the beginning of the same box.
+TEST_P(ShareOn, WholeTilesOfBoxesSideBySide) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < (kIsInstrumented ? 2 : 6); ++round) {
+    SharedSlot slot;
+    slot.writers.resize(1);
+    slot.leaves_out = false;
+    for (int i = 0; i < 6; ++i) slot.append(DType::kBF16, DType::kBF16, {15, 32'800}, 1 + i % 3, random);
+    ASSERT_GT(slot.expected.size(), kFitsInCachesBytes);
+    ASSERT_NO_FATAL_FAILURE(expect_packed(slot, processor(), 2, true));
   }
 }
 

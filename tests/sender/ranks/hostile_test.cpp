@@ -1,24 +1,15 @@
-// A process that speaks the ranks' messages badly, over the real socket. Whatever it says, the honest ranks' calls end
-// with an error that names tensor, range and rank, within bounded memory. Rank 1 of three is hostile, or rank 0 of two.
-#include <fcntl.h>
-#include <sys/resource.h>
+// Rank 1 of three speaks the ranks' messages badly, over the real socket. Whatever it says, the honest ranks' calls end
+// with an error that names tensor, range and rank, within bounded memory.
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <functional>
 #include <limits>
 
-#include "sender/ranks/ranks_fixture.h"
+#include "sender/ranks/hostile_fixture.h"
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/ranks/join.h>
-#include <bascule/sender/ranks/messages.h>
-#include <bascule/sender/ranks/rank_line.h>
 #include <bascule/sender/ranks/shard_packing.h>
-#include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/wire/messages.h>
 
 namespace bascule::test {
 namespace {
@@ -30,62 +21,6 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-
-// What a rank in a forked process came to.
-struct Outcome {
-  std::string text;  // the status of register_shards, or of the send of step 1 after it
-  long most_kib = 0;
-};
-
-class HostileFixture : public RanksFixture {
- protected:
-  static void say(RankLine& line, const RankMessage& message) {
-    EXPECT_THAT(line.write(to_bytes(message), Deadline(patience())), IsOk());
-  }
-  static RankMessage hear(RankLine& line) {
-    const absl::StatusOr<RankLine::Frame> frame = line.read(Deadline(patience()));
-    EXPECT_THAT(frame, IsOk());
-    return frame.ok() ? parse_rank_message(frame->bytes).value_or(RankMessage()) : RankMessage();
-  }
-  // Forks a rank that registers, and then sends step 1. This process has no threads yet.
-  void fork_rank(std::size_t rank, absl::Duration timeout, const std::string& options) {
-    std::array<int, 2> ends{};
-    ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      absl::Status status;
-      {
-        absl::StatusOr<Sender> sender = listen(rank, boxes_.size(), options);
-        status = sender.status();
-        if (status.ok()) status = sender->register_shards(source(boxes_[rank]), "a model", timeout);
-        if (status.ok()) status = sender->send({.step = 1}).status();
-      }
-      const std::string text = status.ToString();
-      ::_exit(::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
-    }
-    ::close(ends[1]);
-    forked_.emplace_back(pid, UniqueFd(ends[0]));
-  }
-  // The outcomes of the forked ranks, in their order.
-  std::vector<Outcome> outcomes() {
-    std::vector<Outcome> all;
-    for (const auto& [pid, end] : forked_) {
-      Outcome& outcome = all.emplace_back();
-      std::array<char, 4096> bytes{};
-      for (ssize_t count = 0; (count = ::read(end.get(), bytes.data(), bytes.size())) > 0;)
-        outcome.text.append(bytes.data(), static_cast<std::size_t>(count));
-      rusage usage{};
-      EXPECT_EQ(::wait4(pid, nullptr, 0, &usage), pid);
-      outcome.most_kib = usage.ru_maxrss;
-    }
-    forked_.clear();
-    return all;
-  }
-
-  std::vector<std::pair<pid_t, UniqueFd>> forked_;
-};
-
-// ---- rank 1 of three ----
 
 struct Attack {
   const char* name;
@@ -150,12 +85,6 @@ auto bytes(std::string raw, bool ends) {
     EXPECT_EQ(::send(line.descriptor(), raw.data(), raw.size(), MSG_NOSIGNAL), static_cast<ssize_t>(raw.size()));
     if (ends) ::shutdown(line.descriptor(), SHUT_RDWR);
   };
-}
-// Says the same message until the other end hangs up, but not for ever.
-void flood(RankLine& line, const RankMessage& message) {
-  const std::string one = to_bytes(message);
-  for (int i = 0; i < 1'000'000 && line.write(one, Deadline(patience())).ok(); ++i) {
-  }
 }
 // Registers as an honest rank, and begins the send.
 void begin(RankLine& line, const RankMessage& shards, std::uint64_t step = 1) {
@@ -332,115 +261,6 @@ TEST_F(HostileRank, ThatIsNoRankIsRefused) {
   EXPECT_THAT(first, IsOk());
   EXPECT_THAT(join(1, 3).ToString(), HasSubstr("rank 1 has joined already, as pid"));
   EXPECT_THAT(outcomes()[0].text, HasSubstr("have not joined: 2"));
-}
-
-// ---- rank 0 of two ----
-
-class HostileRank0 : public HostileFixture {
- protected:
-  void SetUp() override {
-    make_ranks(2, {{"w", DType::kF32, {64, 64}}});
-    boxes_[1].add(0, {first_row_, 0}, {32, 64});
-    fill(1);
-    const std::string path = Endpoint::parse(endpoint())->control_socket();
-    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-    listens_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(::bind(listens_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    ASSERT_EQ(::listen(listens_.get(), 4), 0);
-    fork_rank(1, patience(), "");
-  }
-  // Lets the honest rank in, and returns the line to it, and what it says.
-  RankLine let_in() {
-    RankLine asks{ProcessFd(UniqueFd(::accept4(listens_.get(), nullptr, nullptr, SOCK_CLOEXEC)))};
-    EXPECT_THAT(asks.read(Deadline(patience())), IsOk());
-    auto ends = RankLine::make_ends();
-    const std::vector<std::uint8_t> welcome = encode(Message(RankWelcome{.epoch = 1}));
-    const std::array<int, 1> end{ends->second.get()};
-    EXPECT_THAT(asks.write({reinterpret_cast<const char*>(welcome.data()), welcome.size()}, Deadline(patience()), end),
-                IsOk());
-    return RankLine(std::move(ends->first));
-  }
-  // Goes on up to the slot, which it describes as it likes. Returns what the honest rank says of it.
-  std::string show(RankLine& line, Numbers owned, const std::function<void(RankMessage&)>& change,
-                   std::uint64_t slot_bytes, std::size_t descriptors) {
-    EXPECT_EQ(hear(line).kind, Kind::kShards);
-    RankMessage plan(Kind::kPlan);
-    plan.numbers = std::move(owned);
-    say(line, plan);
-    EXPECT_EQ(hear(line).kind, Kind::kReady);
-    RankMessage slot(Kind::kSlot, 1);
-    slot.layout = Layout::arrange({{"w", DType::kF32, {64, 64}}}, {}).value();
-    slot.bytes = slot.layout->bytes();
-    change(slot);
-    const absl::StatusOr<SlotMemory> memory = make_unsealed_memfd("bascule-test", slot_bytes);
-    EXPECT_THAT(memory, IsOk());
-    const std::vector<int> both(descriptors, memory->descriptor.get());
-    EXPECT_THAT(line.write(to_bytes(slot), Deadline(patience()), both), IsOk());
-    const RankMessage mapped = hear(line);
-    EXPECT_EQ(mapped.kind, Kind::kMapped);
-    return received(mapped.status).ToString();
-  }
-
-  std::int64_t first_row_ = 32;  // of the honest rank's box
-  UniqueFd listens_;
-};
-
-constexpr std::uint64_t kSlotBytes = 64 * 64 * 4;
-
-TEST_F(HostileRank0, ThatNamesABoxThatIsNotThereIsRefused) {
-  {
-    RankLine line = let_in();
-    EXPECT_THAT(show(
-                    line, {5}, [](RankMessage&) {}, kSlotBytes, 2),
-                HasSubstr("rank 0 names box 5 of 1"));
-  }
-  EXPECT_THAT(outcomes()[0].text, HasSubstr("rank 0 is lost: its connection ended"));
-}
-class HostileRank0OfAWrongBox : public HostileRank0 {
- protected:
-  HostileRank0OfAWrongBox() { first_row_ = 40; }  // it should refuse the box, which ends in row 72 of 64
-};
-TEST_F(HostileRank0OfAWrongBox, ThatTakesItIsRefused) {
-  {
-    RankLine line = let_in();
-    EXPECT_THAT(show(
-                    line, {0}, [](RankMessage&) {}, kSlotBytes, 2),
-                HasSubstr("rank 0 names a box that does not lie within tensor w F32 [64, 64]"));
-  }
-  outcomes();
-}
-TEST_F(HostileRank0, ThatShowsASlotThatIsTooShortIsRefused) {
-  {
-    RankLine line = let_in();
-    EXPECT_THAT(show(
-                    line, {0}, [](RankMessage&) {}, kSlotBytes / 2, 2),
-                HasSubstr("rank 0 shows a slot of 8192 bytes, expected 16384"));
-  }
-  outcomes();
-}
-TEST_F(HostileRank0, ThatShowsASlotBeyondAllMemoryIsRefused) {
-  {
-    RankLine line = let_in();
-    EXPECT_THAT(show(
-                    line, {0}, [](RankMessage& slot) { slot.data_offset = ~std::uint64_t{0} - 100; }, kSlotBytes, 2),
-                HasSubstr("after the first 18446744073709551515"));
-  }
-  outcomes();
-}
-TEST_F(HostileRank0, ThatShowsNoMemoryIsRefused) {
-  {
-    RankLine line = let_in();
-    EXPECT_THAT(show(
-                    line, {0}, [](RankMessage&) {}, kSlotBytes, 1),
-                HasSubstr("without its memory, its table"));
-  }
-  outcomes();
-}
-TEST_F(HostileRank0, ThatTalksWithoutEndIsLeft) {
-  RankLine line = let_in();
-  flood(line, RankMessage(Kind::kForget, 1));
-  EXPECT_THAT(outcomes()[0].text, HasSubstr("rank 0 is lost: it broke the protocol"));
 }
 
 }  // namespace

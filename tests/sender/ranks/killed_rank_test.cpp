@@ -5,6 +5,8 @@
 #include <csignal>
 
 #include "sender/ranks/ranks_fixture.h"
+#include <bascule/receiver/status_query.h>
+#include <bascule/transport/endpoint.h>
 
 namespace bascule::test {
 namespace {
@@ -76,6 +78,20 @@ class KilledRank : public RanksFixture {
     return status;
   }
 };
+
+TEST_F(KilledRank, IsShownAsGoneBeforeTheNextSend) {
+  const pid_t pid = fork_rank(1, Moment::kBeforeTheSend, SIGKILL);
+  start_rank(0);
+  EXPECT_THAT(send_on(0, 1), IsOk());
+  EXPECT_TRUE(WIFSIGNALED(end_of(pid)));
+  const absl::StatusOr<Answer> answer = query_status(*Endpoint::parse(endpoint()), std::nullopt);
+  ASSERT_THAT(answer, IsOk());
+  ASSERT_EQ(answer->status.ranks.size(), 2U);
+  EXPECT_EQ(answer->status.ranks[1].pid, pid);
+  EXPECT_EQ(answer->status.ranks[1].state, "gone");
+  EXPECT_TRUE(answer->status.ranks[1].gone_seconds.has_value());
+  EXPECT_THAT(send_on(0, 2), StatusIs(StatusCode::kUnavailable, HasSubstr(cat("rank 1 (pid ", pid, ") is lost"))));
+}
 
 class AtAnyMoment : public KilledRank, public testing::WithParamInterface<Moment> {};
 INSTANTIATE_TEST_SUITE_P(Killed, AtAnyMoment, testing::Values(Moment::kBeforeTheSend, Moment::kInTheWrite));

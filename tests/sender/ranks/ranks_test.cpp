@@ -1,12 +1,10 @@
 // Several ranks send one version without a gather, and engines see ordinary slots.
-#include "sender/ranks/ranks_fixture.h"
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 
-#include "absl/time/clock.h"
+#include "sender/ranks/two_ranks.h"
 #include <bascule/receiver/status.h>
 #include <bascule/receiver/status_query.h>
 #include <bascule/transport/endpoint.h>
@@ -16,28 +14,8 @@ namespace {
 
 using absl::StatusCode;
 using testing::AllOf;
-using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
-
-// w is cut by rows over two ranks, u by columns; both hold b, and one holds c.
-class TwoRanks : public RanksFixture, public testing::WithParamInterface<const char*> {
- protected:
-  void SetUp() override {
-    use_scheme(GetParam());
-    make_ranks(2, {{"w", DType::kF32, {900, 70}},
-                   {"u", DType::kF32, {400, 80}},
-                   {"b", DType::kF32, {33}},
-                   {"c", DType::kF32, {20}}});
-    boxes_[0].add(0, {0, 0}, {455, 70});
-    boxes_[1].add(0, {455, 0}, {445, 70});
-    boxes_[0].add(1, {0, 0}, {400, 30});
-    boxes_[1].add(1, {0, 30}, {400, 50});
-    for (HeldBoxes& held : boxes_) held.add(2, {0}, {33});
-    boxes_[1].add(3, {0}, {20});
-    fill(1);
-  }
-};
 
 INSTANTIATE_TEST_SUITE_P(Over, TwoRanks, testing::Values("shm", "memmap", "regions"));
 
@@ -298,25 +276,6 @@ TEST_P(TwoRanks, WithoutRank0TheOthersSaySo) {
   EXPECT_THAT(senders_[1]->send({.step = 2}), StatusIs(StatusCode::kUnavailable, HasSubstr("rank 0 is lost")));
 }
 
-TEST_P(TwoRanks, AHoleIsNamedOnAllRanks) {
-  boxes_[1].tensors[0].shards[0].offset[0] = 454;
-  EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("w "), HasSubstr("454")))));
-}
-
-TEST_P(TwoRanks, ShardsThatCannotBeSentAreNamedOnAllRanks) {
-  for (std::size_t wrong = 0; wrong < 2; ++wrong) {
-    const void* const before = std::exchange(boxes_[wrong].tensors[0].shards[0].data, nullptr);
-    for (const absl::Status& status : start()) EXPECT_THAT(status.ToString(), HasSubstr("w F32 [900, 70] has no data"));
-    boxes_[wrong].tensors[0].shards[0].data = before;
-  }
-}
-
-TEST_P(TwoRanks, OtherTensorsAreNamedOnAllRanks) {
-  boxes_[1].tensors[1].spec.name = "v";
-  EXPECT_THAT(start(), Each(StatusIs(StatusCode::kInvalidArgument,
-                                     AllOf(HasSubstr("is u F32 [400, 80] on rank 0"), HasSubstr("v F32")))));
-}
-
 TEST_P(TwoRanks, BoxesThatMoveInTheTensorAreRefused) {
   struct Moving final : ShardSource {
     explicit Moving(std::vector<ShardedTensor>& all) : tensors_(all) {}
@@ -345,174 +304,6 @@ TEST_P(TwoRanks, BoxesThatMoveInTheTensorAreRefused) {
   moving[0].shards[0].strides = {1, 445};
   for (const auto& report : send(3)) EXPECT_THAT(report, IsOk());
   EXPECT_TRUE(serves(1));
-}
-
-TEST_P(TwoRanks, WhoIsNotARankIsRefused) {
-  EXPECT_THAT(listen(2, 2), StatusIs(StatusCode::kInvalidArgument, HasSubstr("found rank 2 of 2")));
-  EXPECT_THAT(listen(0, 2, "?slots=1"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("slots=1")));
-  EXPECT_THAT(
-      Sender::listen({.endpoint = "nccl://127.0.0.1:29500", .rank = 1, .ranks = 2}),
-      StatusIs(StatusCode::kUnimplemented, AnyOf(HasSubstr("memory that workers reach"), HasSubstr("no CUDA"))));
-  start_well();
-  absl::StatusOr<Sender> twin = listen(1, 2), third = listen(2, 3);
-  ASSERT_THAT(twin, IsOk());
-  ASSERT_THAT(third, IsOk());
-  EXPECT_THAT(twin->register_shards(source(boxes_[1]), "", patience()),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("rank 1 has joined already, as pid")));
-  EXPECT_THAT(third->register_shards(source(boxes_[1]), "", patience()),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("there are 3 ranks, and rank 0 says 2")));
-  EXPECT_THAT(senders_[0]->send(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("send({.step = n})")));
-  EXPECT_THAT(senders_[0]->loan().status(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("2 ranks")));
-  EXPECT_THAT(senders_[1]->loan().status(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("rank 1")));
-}
-
-TEST_P(TwoRanks, ARankOfASenderWithoutRanksIsRefused) {
-  absl::StatusOr<Sender> alone = listen(0, 1), other = listen(1, 2);
-  ASSERT_THAT(alone, IsOk());
-  ASSERT_THAT(other, IsOk());
-  EXPECT_THAT(other->register_shards(source(boxes_[1]), "", patience()),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("joins a sender without ranks")));
-}
-
-TEST_P(TwoRanks, WhoDoesNotComeIsNamed) {
-  absl::StatusOr<Sender> first = listen(0, 2);
-  ASSERT_THAT(first, IsOk());
-  EXPECT_THAT(first->register_shards(source(boxes_[0]), "", absl::Milliseconds(50)),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("have not joined: 1")));
-}
-
-TEST_P(TwoRanks, ARankNamesRank0IfItDoesNotCome) {
-  absl::StatusOr<Sender> first = listen(0, 2), second = listen(1, 2);
-  ASSERT_THAT(first, IsOk());
-  ASSERT_THAT(second, IsOk());
-  EXPECT_THAT(second->register_shards(source(boxes_[1]), "", absl::Milliseconds(50)),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("of 2 ranks these have not joined: 0;")));
-}
-
-class ThreeRanks : public RanksFixture {
- protected:
-  void SetUp() override {
-    make_ranks(3, {{"w", DType::kF32, {9}}});
-    for (std::int64_t rank = 0; rank < 3; ++rank) boxes_[static_cast<std::size_t>(rank)].add(0, {3 * rank}, {3});
-    fill(1);
-  }
-  // Waits until rank 0 says that this rank has joined.
-  bool comes(std::size_t rank) const {
-    for (const Deadline deadline(patience()); !deadline.passed(); absl::SleepFor(absl::Milliseconds(5))) {
-      const absl::StatusOr<Answer> answer = query_status(*Endpoint::parse(endpoint()), std::nullopt);
-      if (answer.ok() && answer->status.ranks.at(rank).state == "joined") return true;
-    }
-    return false;
-  }
-};
-
-TEST_F(ThreeRanks, WhoDoesNotComeIsNamedOnAllThatCame) {
-  absl::StatusOr<Sender> first = listen(0, 3), second = listen(1, 3);
-  ASSERT_THAT(first, IsOk());
-  ASSERT_THAT(second, IsOk());
-  const auto is_named = StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("of 3 ranks these have not joined: 2;"));
-  std::thread other([&] { EXPECT_THAT(second->register_shards(source(boxes_[1]), "", patience()), is_named); });
-  EXPECT_TRUE(comes(1));
-  EXPECT_THAT(first->register_shards(source(boxes_[0]), "", absl::Milliseconds(50)), is_named);
-  other.join();
-}
-
-TEST_F(ThreeRanks, ARankThatWaitsForLessLongAsksRank0WhoIsMissing) {
-  std::atomic<bool> over = false;
-  absl::StatusOr<Sender> first =
-      Sender::listen({.endpoint = endpoint(), .interrupted = [&over] { return over.load(); }, .rank = 0, .ranks = 3});
-  absl::StatusOr<Sender> second = listen(1, 3);
-  ASSERT_THAT(first, IsOk());
-  ASSERT_THAT(second, IsOk());
-  std::thread waits([&] {
-    EXPECT_THAT(first->register_shards(source(boxes_[0]), "", patience()),
-                StatusIs(StatusCode::kCancelled, HasSubstr("interrupted")));
-  });
-  EXPECT_TRUE(comes(0));
-  EXPECT_THAT(second->register_shards(source(boxes_[1]), "", absl::Milliseconds(50)),
-              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("of 3 ranks these have not joined: 2;")));
-  over = true;
-  waits.join();
-}
-
-class ManyRanks : public RanksFixture {};
-TEST_F(ManyRanks, SendManyTensors) {
-  constexpr std::size_t kRanks = 16, kTensors = 400;
-  std::vector<TensorSpec> specs;
-  for (std::size_t t = 0; t < kTensors; ++t) specs.push_back({cat("t", t), DType::kF32, {33, 5}});
-  make_ranks(kRanks, specs);
-  for (std::size_t t = 0; t < kTensors; ++t)
-    for (std::int64_t rank = 0; rank < std::int64_t{kRanks}; ++rank) {  // some shards are empty
-      const std::int64_t begin = std::min<std::int64_t>(33, 3 * rank), end = std::min<std::int64_t>(33, begin + 3);
-      boxes_[static_cast<std::size_t>(rank)].add(t, {begin, 0}, {end - begin, 5});
-    }
-  fill(1);
-  start_well("?digest=always");
-  for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
-  EXPECT_TRUE(serves(1));
-}
-
-TEST_F(ManyRanks, SendMoreThanAMillionRowsCutByColumns) {
-  constexpr std::int64_t kRows = (std::int64_t{1} << 20) + 100;
-  make_ranks(2, {{"w", DType::kF32, {kRows, 2}}});
-  for (std::int64_t rank = 0; rank < 2; ++rank) boxes_[static_cast<std::size_t>(rank)].add(0, {0, rank}, {kRows, 1});
-  fill(1);
-  start_well();
-  for (const auto& report : send(1)) ASSERT_THAT(report, IsOk());
-  EXPECT_TRUE(serves(1));
-}
-
-// Cuts a dimension into `parts`, some of them empty.
-Shape cuts(std::int64_t size, int parts, std::mt19937& random) {
-  Shape at{0, size};
-  for (int i = 1; i < parts; ++i) at.push_back(std::uniform_int_distribution<std::int64_t>(0, size)(random));
-  std::ranges::sort(at);
-  return at;
-}
-
-class RandomRanks : public RanksFixture, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomRanks, testing::Range(0, 80));
-TEST_P(RandomRanks, EqualAGather) {
-  use_scheme(GetParam() % 2 == 0 ? "shm" : "regions");
-  std::mt19937 random(static_cast<unsigned>(GetParam()));
-  const auto pick = [&](std::int64_t from, std::int64_t to) {
-    return std::uniform_int_distribution<std::int64_t>(from, to)(random);
-  };
-  const auto ranks = static_cast<std::size_t>(pick(1, 5));
-  std::vector<TensorSpec> specs;
-  for (std::int64_t t = 0, count = pick(1, 6); t < count; ++t) {
-    Shape shape;
-    for (std::int64_t d = 0, dimensions = pick(0, 3); d < dimensions; ++d) shape.push_back(pick(1, d == 0 ? 300 : 40));
-    specs.push_back({cat("t", t), DType::kF32, shape});
-  }
-  make_ranks(ranks, specs);
-  for (std::size_t t = 0; t < specs.size(); ++t) {  // a grid of boxes, dealt out with replicas
-    std::vector<Shape> at;
-    for (const std::int64_t size : specs[t].shape) at.push_back(cuts(size, static_cast<int>(pick(1, 4)), random));
-    Shape cell(at.size(), 0);
-    while (true) {
-      Shape offset, shape;
-      for (std::size_t d = 0; d < at.size(); ++d) {
-        offset.push_back(at[d][static_cast<std::size_t>(cell[d])]);
-        shape.push_back(at[d][static_cast<std::size_t>(cell[d]) + 1] - offset.back());
-      }
-      const auto owner = static_cast<std::size_t>(pick(0, static_cast<std::int64_t>(ranks) - 1));
-      for (std::size_t rank = 0; rank < ranks; ++rank)
-        if (rank == owner || pick(0, 5) == 0) boxes_[rank].add(t, offset, shape);
-      std::size_t d = at.size();
-      while (d-- > 0) {
-        if (++cell[d] + 1 < static_cast<std::int64_t>(at[d].size())) break;
-        cell[d] = 0;
-      }
-      if (d == std::size_t(-1)) break;
-    }
-  }
-  start_well("?digest=always");
-  for (int version = 1; version < 4; ++version) {
-    fill(version);
-    for (const auto& report : send(static_cast<std::uint64_t>(version))) ASSERT_THAT(report, IsOk());
-    ASSERT_TRUE(serves(version));
-  }
 }
 
 }  // namespace
