@@ -165,10 +165,9 @@ TEST_P(PartsOver, AWrongByteOfAWholeVersionIsNamed) {
       {.name = "b", .dtype = DType::kU8, .shape = kSpecs[1].shape, .data = b.data(), .device = GetParam().device}};
   for (const bool in_place : {false, true}) {
     Receiver receiver = in_place ? join({}, "?digest=always") : join(targets, "");
-    EXPECT_THAT(
-        error_of(receiver),
-        AllOf(HasSubstr("changed after they were sealed"),
-              HasSubstr("wrong are bytes [131072, 196608), where tensor w lies, and 65536 bytes after them")));
+    EXPECT_THAT(error_of(receiver),
+                AllOf(HasSubstr("changed after they were sealed"),
+                      HasSubstr("wrong are bytes [131072, 196608), where tensor w lies, and 65536 bytes after them")));
   }
 }
 
