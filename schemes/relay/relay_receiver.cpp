@@ -80,6 +80,7 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
   lock.lock();
   if (digest.ok()) buffer->digest = *digest;
   if (!is_over(settled)) {
+    if (const auto place = buffers_.place_of(*buffer)) progress_->clear(*place);
     written_.push_back(memory);
     buffers_.give_up(*buffer, /*still_written=*/true);
   }

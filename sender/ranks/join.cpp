@@ -107,7 +107,7 @@ absl::StatusOr<RankLine> join_rank_0(const Endpoint& endpoint, std::uint32_t ran
 }
 
 absl::StatusOr<std::vector<RankStatus>> ask_for_ranks(const Endpoint& endpoint) {
-  return ask_rank_0(endpoint, StatusQuery{}, std::min(endpoint.suspect_after, absl::Seconds(5)), ranks_of);
+  return ask_rank_0(endpoint, StatusQuery{}, std::min(endpoint.suspect_after, absl::Seconds(1)), ranks_of);
 }
 
 absl::Status missing_ranks(std::span<const RankStatus> ranks) {

@@ -34,14 +34,39 @@ bool equals(std::string_view text, std::string_view literal) {
   return true;
 }
 
-// Constructs that mean one thing to Python and another to std::regex.
-bool is_ambiguous(std::string_view expression) {
-  constexpr std::string_view kSameEscapes = "bBdDsSwWnrtfv";
-  if (expression.find("[[") != std::string_view::npos) return true;
+// Reads a class from its '[' on, and returns where it ends. nullopt: Python reads it in another way.
+std::optional<std::size_t> end_of_class(std::string_view expression, std::size_t begin) {
+  std::size_t i = begin + 1;
+  if (i < expression.size() && expression[i] == '^') ++i;
+  if (i < expression.size() && expression[i] == ']') return std::nullopt;  // a member to Python
+  for (; i < expression.size() && expression[i] != ']'; ++i) {
+    if (expression[i] == '[') return std::nullopt;  // such as [:alpha:]
+    if (expression[i] == '\\') ++i;
+  }
+  return i;
+}
+
+// Constructs that mean one thing to Python and another to std::regex, or that take exponential time: a lookahead within
+// a lookahead begins a search for each state of the outer one.
+bool is_refused(std::string_view expression) {
+  constexpr std::string_view kSameEscapes = "bBdDsSwWnrtfv", kRepeats = "*+?";
+  const auto repeats = [&](std::size_t i) { return i < expression.size() && kRepeats.find(expression[i]) < 3; };
   for (std::size_t i = 0; i < expression.size(); ++i) {
-    if (expression[i] != '\\' || ++i == expression.size()) continue;
-    const auto escaped = static_cast<unsigned char>(expression[i]);
-    if (std::isalnum(escaped) != 0 && kSameEscapes.find(expression[i]) == std::string_view::npos) return true;
+    if (expression[i] == '\\') {
+      if (++i == expression.size()) break;
+      const auto escaped = static_cast<unsigned char>(expression[i]);
+      if (std::isalnum(escaped) != 0 && kSameEscapes.find(expression[i]) == std::string_view::npos) return true;
+    } else if (expression[i] == '[') {
+      const std::optional<std::size_t> end = end_of_class(expression, i);
+      if (!end) return true;
+      i = *end;
+    } else if (expression[i] == '(') {
+      if (expression.substr(i + 1, 1) == "?" && expression.substr(i + 1, 2) != "?:") return true;
+      if (expression.substr(i + 1, 1) == "?") ++i;
+    } else if (repeats(i)) {
+      if (i + 1 < expression.size() && expression[i + 1] == '?') ++i;  // as few as possible
+      if (repeats(i + 1)) return true;                                 // possessive, or an error
+    }
   }
   return false;
 }
@@ -52,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const std::regex>> compiled(const std::string& ex
     return unimplemented("the regular expression \"", expression.substr(0, 200), "\" is not supported here (", why,
                          "); expected names of modules, groups, alternatives, classes, *, + and ?");
   };
-  if (is_ambiguous(expression)) return refused("it has an escape or a class that only Python has");
+  if (is_refused(expression)) return refused("it has an escape, class, group or repetition that only Python has");
   // std::regex recurses over its states: these bounds keep that within any thread's stack.
   if (expression.size() > kMostBytes) return refused(cat("it has more than ", kMostBytes, " characters"));
   if (expression.find('{') != std::string::npos) return refused("it has a counted repetition");

@@ -1,5 +1,6 @@
 // Which modules of a model a key of PEFT's configuration means. PEFT matches such keys with Python's regular
-// expressions. Here they are std::regex. The two agree except for constructs that are refused.
+// expressions. Here they are std::regex, without lookaheads and without what
+// the two read in different ways.
 #pragma once
 
 #include <memory>

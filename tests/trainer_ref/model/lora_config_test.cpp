@@ -126,8 +126,9 @@ TEST(LoraConfigTest, NamesAKeyWithAValueOfAnotherType) {
 
 TEST(LoraConfigTest, RefusesExpressionsThatPythonReadsInAnotherWay) {
   const std::string long_one = "(" + std::string(1000, 'a') + ")";
-  for (const std::string& key : std::vector<std::string>{long_one, "(a?){9}", "q_proj\\Z", "(?P<x>q)_proj",
-                                                         "(?<!x)q_proj", "[[:alpha:]]+", "(q", "(q)\\1"})
+  for (const std::string& key : std::vector<std::string>{
+           long_one, "(a?){9}", "q_proj\\Z", "(?P<x>q)_proj", "(?<!x)q_proj", "[[:alpha:]]+", "(q", "(q)\\1",
+           "[]v]_proj", "[^]q]", "[a[:digit:]]", ".*+_proj", "q++", "q?+", "q**", "q*?+", "(?=q)q_proj", "(?!q).*"})
     expect_error(parsed_lora(lora_with("rank_pattern", {{key, 2}})).status(), absl::StatusCode::kUnimplemented,
                  "adapter: rank_pattern: the regular expression");
 }
@@ -139,6 +140,17 @@ TEST(LoraConfigTest, NoExpressionTakesExponentialTimeOrAllTheStack) {
   const auto config = parsed_lora(lora_with("rank_pattern", {{"(a+)+x", 2}}));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->rank_of(std::string(200, 'a') + "b"), 4);
+}
+
+TEST(LoraConfigTest, ReadsGroupsClassesAndRepetitionsAsPythonDoes) {
+  const std::string query = "model.layers.13.self_attn.q_proj";
+  for (const char* key : {"(q|k)_proj", "(?:q|k)_proj", "[qk]_proj", "[^vo]_proj", "[a-q\\]]_proj",
+                          "layers\\.1[0-9]?\\..*", "layers\\.\\d+?\\..*?q_proj", ".??q_proj"}) {
+    const auto config = parsed_lora(lora_with("rank_pattern", {{key, 2}}));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rank_of(query), 2) << key;
+    EXPECT_EQ(config->rank_of("model.layers.2.mlp.v_proj"), 4) << key;
+  }
 }
 
 TEST(LoraConfigTest, TargetsAreNamesOrOneExpressionOfWholeNames) {
