@@ -34,7 +34,7 @@ bool equals(std::string_view text, std::string_view literal) {
   return true;
 }
 
-// Reads a class from its '[' on, and returns where it ends. nullopt: Python reads it in another way.
+// Reads the class that begins at `begin`, and returns where it ends. nullopt: Python reads it in another way.
 std::optional<std::size_t> end_of_class(std::string_view expression, std::size_t begin) {
   std::size_t i = begin + 1;
   if (i < expression.size() && expression[i] == '^') ++i;
