@@ -97,6 +97,11 @@ absl::Status Crew::wait_joined(Deadline deadline) {
     const std::vector<RankStatus> now = status();
     if (std::ranges::none_of(now, [](const RankStatus& rank) { return rank.state == "awaited"; }))
       return absl::OkStatus();
+    // Its place cannot be given to another process.
+    for (const RankStatus& rank : now)
+      if (rank.gone_seconds)
+        return unavailable("rank ", rank.rank, " (pid ", rank.pid,
+                           ") joined, and is gone before all had; start all ranks of the trainer again");
     if (deadline.passed()) return missing_ranks(now);
     if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted while other ranks were awaited");
     absl::SleepFor(std::min(absl::Milliseconds(20), std::max(deadline.left(), absl::ZeroDuration())));

@@ -1,5 +1,10 @@
 // How ranks meet: their boxes must fit together, and a rank that does not come, or is none, is named.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "sender/ranks/two_ranks.h"
@@ -105,6 +110,25 @@ TEST_F(ThreeRanks, WhoDoesNotComeIsNamedOnAllThatCame) {
   EXPECT_TRUE(comes(1));
   EXPECT_THAT(first->register_shards(source(boxes_[0]), "", absl::Milliseconds(50)), is_named);
   other.join();
+}
+
+TEST_F(ThreeRanks, ARankThatDiesWhileAnotherIsAwaitedEndsTheMeeting) {
+  const pid_t pid = ::fork();  // this process has no threads yet
+  if (pid == 0) {
+    absl::StatusOr<Sender> second = listen(1, 3);
+    if (second.ok()) second->register_shards(source(boxes_[1]), "", patience()).IgnoreError();
+    ::_exit(0);
+  }
+  absl::StatusOr<Sender> first = listen(0, 3);
+  ASSERT_THAT(first, IsOk());
+  std::thread kills([&] {
+    EXPECT_TRUE(comes(1));
+    ::kill(pid, SIGKILL);
+  });
+  EXPECT_THAT(first->register_shards(source(boxes_[0]), "", absl::Hours(1)),
+              StatusIs(StatusCode::kUnavailable, HasSubstr(cat("rank 1 (pid ", pid, ") joined, and is gone"))));
+  kills.join();
+  EXPECT_EQ(::waitpid(pid, nullptr, 0), pid);
 }
 
 TEST_F(ThreeRanks, ARankThatWaitsForLessLongAsksRank0WhoIsMissing) {
