@@ -1,8 +1,8 @@
 // --lora-*, --adapter, and what a resumed run may change of them.
 #include <fstream>
 
-#include "../learn/support.h"
 #include "flags_fixture.h"
+#include "trainer_ref/grpo/learn/support.h"
 #include <bascule/trainer_ref/grpo/options/starting_adapter.h>
 #include <bascule/trainer_ref/model/adapter_folder.h>
 
