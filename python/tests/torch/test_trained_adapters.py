@@ -77,7 +77,7 @@ def test_a_run_starts_from_pefts_adapter(tmp_path):
 
 
 class Engine(http.server.ThreadingHTTPServer):
-    """An engine whose adapter follows the trainer's: PEFT after the interface of bascule-engine."""
+    """An engine whose adapter follows the trainer's: PEFT with the interface of bascule-engine."""
 
     def __init__(self, model, following):
         super().__init__(("127.0.0.1", 0), Answers)
