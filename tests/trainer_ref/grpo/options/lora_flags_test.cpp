@@ -63,7 +63,7 @@ TEST_F(LoraFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--lora-alpha=8"}),
               HasSubstr("--lora-alpha=8: it is for training an adapter; add --lora-rank=16"));
   EXPECT_THAT(refusal({"--lora-sync=adapters"}), HasSubstr("--lora-sync=adapters: it is for training an adapter"));
-  EXPECT_THAT(refusal({"--lora-rank=8", "--lora-sync=adapters", "--spawn-engines=1"}),
+  EXPECT_THAT(refusal({"--lora-rank=8", "--lora-sync=adapters", "--spawn-engines=1", "--engines=", "--sync="}),
               HasSubstr("bascule-engine, which --spawn-engines starts, does not load adapters"));
   EXPECT_THAT(refusal({"--lora-rank=8", "--lora-dropout=1"}), HasSubstr("expected a share from 0 to below 1"));
   EXPECT_THAT(refusal({"--lora-rank=8", "--sync=shm:///s?slots=1"}),
