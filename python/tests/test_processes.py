@@ -201,6 +201,15 @@ def test_ctrl_c_at_the_end_of_an_interpreter_closes_the_others_all_the_same(endp
     assert (out, err, process.returncode) == (f"<Sender {endpoint}1, closed>\n", "", 0)
 
 
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, even if the tests were started with SIGINT ignored, as a shell's jobs in the background are."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_a_signal_in_register_model_leaves_nothing_behind(endpoint, engines):
     class Interrupts(dict):
         def __getitem__(self, name):
