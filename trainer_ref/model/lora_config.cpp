@@ -95,9 +95,8 @@ void check_refused(JsonKeys& keys, const json& object) {
     keys.refuse(cat(name, " = ", found->dump().substr(0, 80), ": ", why));
   }
   for (const auto& [name, value] : object.items()) {
-    const bool is_known =
-        std::ranges::find(kReadLoraKeys, name) != kReadLoraKeys.end() ||
-        std::ranges::any_of(kRefusedLoraKeys, [&](const RefusedKey& key) { return name == key.name; });
+    const bool is_known = std::ranges::find(kReadLoraKeys, name) != kReadLoraKeys.end() ||
+                          std::ranges::find(kRefusedLoraKeys, name, &RefusedKey::name) != std::end(kRefusedLoraKeys);
     if (!is_known && !is_off(value))
       keys.refuse(cat(name, " = ", value.dump().substr(0, 80),
                       ": a key that is not known here might change what the adapter computes; expected its default"));
