@@ -30,6 +30,29 @@ absl::StatusOr<ProcessFd> duplicate(int descriptor) {
 
 }  // namespace
 
+// The right to use the queue, for one thread at a time.
+class RelayReceiver::Turn {
+ public:
+  explicit Turn(RelayReceiver& receiver, Deadline deadline) : receiver_(receiver) {
+    std::unique_lock lock(receiver_.mutex_);
+    is_mine_ = receiver_.changed_.wait_until(lock, deadline.at(), [this] { return !receiver_.copying_; });
+    if (is_mine_) receiver_.copying_ = true;
+  }
+  ~Turn() {
+    if (!is_mine_) return;
+    const std::lock_guard lock(receiver_.mutex_);
+    receiver_.copying_ = false;
+    receiver_.changed_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  explicit operator bool() const { return is_mine_; }
+
+ private:
+  RelayReceiver& receiver_;
+  bool is_mine_ = false;
+};
+
 absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
                                                                    std::size_t kept, bool digests) {
   std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), digests));
@@ -68,8 +91,8 @@ void RelayReceiver::end_read(SlotId slot) {
 
 absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication, SlotId view,
                                                  std::span<const ByteRange> ranges, Deadline deadline) {
-  const std::unique_lock copying(copying_, deadline.at());
-  if (!copying) return deadline_exceeded("another version is being received");
+  const Turn turn(*this, deadline);
+  if (!turn) return deadline_exceeded("another version is being received");
   std::unique_lock lock(mutex_);
   ReceiveBuffers::Buffer* const buffer = buffers_.read(view.index);
   if (buffer == nullptr) return failed_precondition("version ", publication.version, " is not being read");
@@ -208,8 +231,9 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
       say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
     }
   }
-  std::unique_lock copying(copying_);
-  absl::Status received = bring(publication, *buffer, deadline);
+  const Turn turn(*this, deadline);  // if another version is still read again, the deadline has passed
+  absl::Status received =
+      turn ? bring(publication, *buffer, deadline) : deadline_exceeded("the version did not come in time");
   // Until it is settled, the device may still write the buffer and read the source.
   const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
   {
@@ -223,7 +247,6 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     received = made.status();
     if (made.ok()) digest = *made;
   }
-  copying.unlock();  // a prepare() that waits for this version may now read it again
   const std::lock_guard lock(mutex_);
   if (received.ok()) {
     buffers_.came(*buffer, digest);

@@ -79,15 +79,17 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   const RelayMemory memory_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
-  std::timed_mutex copying_;                         // held while queue_ is used
-  std::unique_ptr<DeviceQueue> queue_;
-  std::uint64_t allocated_ = 0;   // bytes of a buffer, as others map it
-  std::vector<ProcessFd> shown_;  // the buffers that others see
+  std::unique_ptr<DeviceQueue> queue_;               // used by the thread that has a Turn
+  std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
+  std::vector<ProcessFd> shown_;                     // the buffers that others see
   std::optional<ProgressPage> progress_;
   const std::shared_ptr<SlotSource> trainer_ = std::make_shared<SlotSource>();
 
+  class Turn;
+
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool copying_ = false;              // a thread has a Turn
   std::shared_ptr<SenderLine> line_;  // null without a connection
   ReceiveBuffers buffers_;
   std::optional<Incoming> incoming_;
