@@ -52,7 +52,7 @@ absl::Status broke_the_protocol(std::string_view expected, const Message& found,
                           descriptors, " descriptors");
 }
 
-absl::StatusOr<RankLine> line_of(const Message& message, std::vector<UniqueFd> descriptors) {
+absl::StatusOr<RankLine> line_of(const Message& message, std::vector<UniqueFd>& descriptors) {
   if (const auto* const refused = std::get_if<Refused>(&message))
     return refused->final ? failed_precondition(refused->why) : unavailable(refused->why);
   if (!std::holds_alternative<RankWelcome>(message) || descriptors.size() != 1)
@@ -60,7 +60,7 @@ absl::StatusOr<RankLine> line_of(const Message& message, std::vector<UniqueFd> d
   return RankLine(ProcessFd(std::move(descriptors.front())));
 }
 
-absl::StatusOr<std::vector<RankStatus>> ranks_of(const Message& message, std::vector<UniqueFd> descriptors) {
+absl::StatusOr<std::vector<RankStatus>> ranks_of(const Message& message, std::vector<UniqueFd>& descriptors) {
   if (const auto* const refused = std::get_if<Refused>(&message)) return failed_precondition(refused->why);
   const auto* const status = std::get_if<SenderStatus>(&message);
   if (status == nullptr) return broke_the_protocol("status", message, descriptors.size());
@@ -70,13 +70,13 @@ absl::StatusOr<std::vector<RankStatus>> ranks_of(const Message& message, std::ve
 // Sends `question` to rank 0, and returns what `answer_of` makes of the answer. UNAVAILABLE: none came in time.
 template <typename Answer>
 absl::StatusOr<Answer> ask_rank_0(const Endpoint& endpoint, const Message& question, absl::Duration patience,
-                                  absl::StatusOr<Answer> (*answer_of)(const Message&, std::vector<UniqueFd>)) {
+                                  absl::StatusOr<Answer> (*answer_of)(const Message&, std::vector<UniqueFd>&)) {
   asio::io_context io(1);
   BASCULE_ASSIGN(const std::shared_ptr<Channel> asking, connect_to_rank_0(io, endpoint));
   std::optional<absl::StatusOr<Answer>> answer;
   asking->start(
       [&](const Message& message, std::vector<UniqueFd> descriptors) {
-        if (!answer) answer = answer_of(message, std::move(descriptors));
+        if (!answer) answer = answer_of(message, descriptors);
       },
       [&](const absl::Status& why) {
         if (!answer) answer = unavailable("rank 0 did not answer: ", message_of(why));

@@ -60,7 +60,7 @@ std::string trace_of_run(const fs::path& out) {
   if (fs::exists(out / "metrics.jsonl", ignored) && fs::file_size(out / "metrics.jsonl", ignored) > 0)
     return "metrics.jsonl";
   for (fs::directory_iterator entry(out, ignored), end; !ignored && entry != end; entry.increment(ignored))
-    if (const std::string name = entry->path().filename().string(); step_of_checkpoint(name)) return name;
+    if (std::string name = entry->path().filename().string(); step_of_checkpoint(name)) return name;
   return "";
 }
 
