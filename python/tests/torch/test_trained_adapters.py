@@ -134,8 +134,8 @@ def test_an_engine_that_follows_the_adapter_samples_with_the_trainers_probabilit
     with bascule.peft.follow(served, endpoint, worker="engine") as following, Engine(served, following) as engine:
         train("--engines", f"http://127.0.0.1:{engine.server_port}", "--sync", endpoint, "--lora-rank", 4,
               "--lora-alpha", 3, "--lora-rslora", "--lora-sync", "adapters", "--lora-name", "math", "--steps", 3,
-              "--learning-rate", 1e-2, "--max-tokens", 3, "--prompts-per-step", 8, "--group-size", 8, "--eval-problems", 8, "--beta", 0.01,
-              "--out", tmp_path / "run")
+              "--learning-rate", 1e-2, "--max-tokens", 3, "--prompts-per-step", 8, "--group-size", 8, "--eval-problems", 8,
+              "--beta", 0.01, "--out", tmp_path / "run")
         following.wait(4)
         engine.shutdown()
         assert engine.names == {"math"} and engine.versions == {1, 2, 3, 4}
