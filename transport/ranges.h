@@ -17,15 +17,11 @@
 #include <bascule/kernels/segment.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/transport/regions.h>
+#include <bascule/transport/version.h>
 
 namespace bascule::inline v0 {
 
 inline constexpr std::size_t kMostRanges = std::size_t{1} << 24;  // of one plan; 256 MiB
-
-struct ByteRange {
-  std::uint64_t begin = 0, end = 0;  // bytes [begin, end) of the region
-  friend bool operator==(const ByteRange&, const ByteRange&) = default;
-};
 
 // Returns the bytes of the slot that these segments read. Each segment must be a box of a contiguous tensor in the
 // slot, as in Plan::scatter(). Returns RESOURCE_EXHAUSTED for segments of more than kMostRanges runs.

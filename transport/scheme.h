@@ -44,7 +44,6 @@ class KeptSlots;
 class KeptVersions;
 class ReadsAgain;
 class Reception;
-struct ByteRange;
 
 using WorkerId = std::uint64_t;  // one membership; a sender never reuses a number
 

@@ -1,4 +1,4 @@
-// The numbers that name things at both ends: versions, epochs, slots.
+// The numbers that name things at both ends: versions, epochs, slots, ranges of bytes.
 #pragma once
 
 #include <compare>
@@ -16,6 +16,12 @@ struct SlotId {
   Epoch epoch = 0;
   std::uint32_t index = 0;
   friend constexpr auto operator<=>(const SlotId&, const SlotId&) = default;
+};
+
+// Bytes [begin, end) of a version, or of one of its regions.
+struct ByteRange {
+  std::uint64_t begin = 0, end = 0;
+  friend constexpr bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
 // How many bytes of a version a worker reads, and how many of these it verifies.

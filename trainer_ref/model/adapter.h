@@ -5,8 +5,8 @@
 // The adapted modules are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj of any layers. The tensors
 // have PEFT's names: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
 //
-// Like a Decoder, an Adapter owns no more than its handles of tensors: they may be leaf parameters of a trainer, or
-// views into a slot. Threads: const members may be called from several threads.
+// Like a Decoder, an Adapter only has handles of tensors, which may be leaf parameters of a trainer, or views into a
+// slot. Threads: const members may be called from several threads.
 #pragma once
 
 #include <ATen/ATen.h>
