@@ -67,7 +67,8 @@ GpuSteps::GpuSteps(const ModelConfig& config, StepsOptions options)
   if (options_.recorder != nullptr) graphs_.emplace(*options_.recorder, options_.log);
 }
 
-void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
+void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder,
+                     const ServedAdapters& /*adapters*/) {
   const c10::InferenceMode no_gradients;
   const StepShape shape = StepNumbers::shape_of(step.rows);
   check_fits(shape, options_);

@@ -25,7 +25,7 @@ namespace bascule::ref {
 class GpuSteps final : public Steps {
  public:
   GpuSteps(const ModelConfig& config, StepsOptions options);
-  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;
+  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder, const ServedAdapters& adapters) override;
   std::vector<RowOutput> finish() override;
   bool runs_ahead() const override { return true; }
   void clear() override { cache_.clear(); }
