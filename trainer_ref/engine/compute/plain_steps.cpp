@@ -54,7 +54,7 @@ std::shared_ptr<const Decoder> PlainSteps::adapted(const std::shared_ptr<const D
   if (tokens.empty()) return decoder;
   DecoderWeights weights = decoder->weights();
   for (const auto& [id, places] : tokens)
-    weights.adapt(adapters.at(id).modules, one_for_all ? at::Tensor() : at::tensor(places).to(cache_.device()));
+    weights.adapt(adapters.at(id)->modules, one_for_all ? at::Tensor() : at::tensor(places).to(cache_.device()));
   return std::make_shared<const Decoder>(std::move(weights), decoder->norms());
 }
 

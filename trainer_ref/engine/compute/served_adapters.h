@@ -24,7 +24,7 @@ class ServedAdapters {
   std::span<const ServedAdapter> served() const { return served_; }
 
   // The factors that the next rows of `id` use. It must be served.
-  const Adapter& at(AdapterId id) const { return *find(id).current(); }
+  const std::shared_ptr<const Adapter>& at(AdapterId id) const { return find(id).current(); }
 
  private:
   const OpenedAdapter& find(AdapterId id) const;

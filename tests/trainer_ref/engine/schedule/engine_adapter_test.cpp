@@ -66,7 +66,7 @@ TEST_P(EngineAdapterTest, AFlipOfOneAdapterChangesItsRunningRequestsAlone) {
     ASSERT_TRUE(load(name).ok());
     serve_adapter(name, 1);
   }
-  std::future<Completion> a = begin(request_for("a", {1, 2}, 40)), b = begin(request_for("b", {1, 2}, 40));
+  std::future<Completion> a = begin(request_for("a", {1, 2}, 40)), b = ask(request_for("b", {1, 2}, 40));
   runner_->serve_adapter(id_of("a"), 2);
   runner_->open(true);
   const Completion of_a = a.get(), of_b = b.get();
@@ -159,7 +159,7 @@ TEST_P(EngineAdapterTest, AVersionThatMustNotBeUsedEndsItsOwnRequestsAlone) {
     ASSERT_TRUE(load(name).ok());
     serve_adapter(name, 1);
   }
-  std::future<Completion> a = begin(request_for("a", {1, 2}, 40)), b = begin(request_for("b", {1, 2}, 40));
+  std::future<Completion> a = begin(request_for("a", {1, 2}, 40)), b = ask(request_for("b", {1, 2}, 40));
   runner_->poison_adapter(id_of("a"), absl::FailedPreconditionError("half written"));
   runner_->open(true);
   const Completion lost = a.get();
@@ -173,7 +173,7 @@ TEST_P(EngineAdapterTest, AFlipAbortsItsOwnRequestsAloneWhereAsked) {
   serve(1);
   ASSERT_TRUE(load("a").ok());
   serve_adapter("a", 1);
-  std::future<Completion> a = begin(request_for("a", {1, 2}, 500)), plain = begin(request_of({1, 2}, 40));
+  std::future<Completion> a = begin(request_for("a", {1, 2}, 500)), plain = ask(request_of({1, 2}, 40));
   runner_->serve_adapter(id_of("a"), 2);
   runner_->open(true);
   EXPECT_EQ(a.get().choices.at(0)->finish, FinishReason::kAbort);
