@@ -2,6 +2,7 @@
 #include <map>
 
 #include "train_fixture.h"
+#include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::test {
 namespace {

@@ -42,7 +42,7 @@ ABSL_FLAG(
     "in it are loaded as they appear, and unloaded as they go.");
 ABSL_FLAG(int, max_adapters, 8,
           "The most adapters that are loaded at once, also by POST /v1/load_lora_adapter; 0: none can be.");
-ABSL_FLAG(int, max_adapter_rank, 64, "The highest rank of an adapter.");
+ABSL_FLAG(int, max_adapter_rank, 512, "The highest rank of an adapter.");
 ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
 ABSL_FLAG(std::vector<std::string>, served_model_name, {},

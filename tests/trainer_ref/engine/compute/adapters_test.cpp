@@ -3,10 +3,10 @@
 
 #include <thread>
 
-#include "support.h"
+#include "adapters_support.h"
 #include "support/temp_folder.h"
 #include <bascule/sender/sender.h>
-#include <bascule/trainer_ref/model/adapter_folder.h>
+#include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::ref {
@@ -14,33 +14,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// An adapter with all modules, whose update changes logits. `scale` tells two of them apart.
-Adapter random_adapter(const ModelConfig& config, std::int64_t rank, std::uint64_t seed) {
-  Adapter adapter =
-      Adapter::make(config, new_lora_config({.rank = rank, .alpha = 2.0 * static_cast<double>(rank)}).value(), seed)
-          .value();
-  at::Generator generator = at::detail::createCPUGenerator(seed);
-  for (auto& [name, factors] : adapter.modules) factors.b.uniform_(-0.2, 0.2, generator);
-  return adapter;
-}
-
-Decoder adapted(const ModelConfig& config, const std::filesystem::path& folder, const Adapter* adapter) {
-  DecoderWeights weights = *DecoderWeights::bind(config, *read_weights(folder, config, DType::kF32));
-  if (adapter != nullptr) weights.adapt(adapter->modules);
-  return Decoder(std::move(weights));
-}
-
-// Each token is the likeliest one by the model with the request's adapter, and as likely as it says.
-void expect_of(const Decoder& decoder, const Sequence& sequence, double tolerance) {
-  const at::Tensor logprobs = cpu_logits(decoder, sequence.tokens).log_softmax(-1);
-  for (std::size_t t = 0; t < sequence.generated(); ++t) {
-    const at::Tensor row = logprobs[static_cast<std::int64_t>(sequence.prompt_tokens + t) - 1];
-    const double found = row[sequence.completion()[t]].item<double>();
-    EXPECT_NEAR(found, row.max().item<double>(), tolerance) << "request " << sequence.request << ", token " << t;
-    EXPECT_NEAR(sequence.samples[t].logprob, found, tolerance) << "request " << sequence.request << ", token " << t;
-  }
-}
 
 class AdaptersTest : public ::testing::TestWithParam<const char*> {};
 
@@ -70,15 +43,39 @@ TEST_P(AdaptersTest, RowsOfDifferentAdaptersAndOfNoneShareSteps) {
 INSTANTIATE_TEST_SUITE_P(Families, AdaptersTest, ::testing::Values("qwen2", "qwen3", "mistral", "llama_biased"),
                          [](const auto& name) { return std::string(name.param); });
 
-TEST(Adapters, AFolderOfPeftIsServedAsTheTrainersModelReadsIt) {
-  TestEngine engine("qwen2", 64, {});
-  const std::string folder = std::filesystem::path(BASCULE_FIXTURES) / "qwen2_lora";
+// A folder of PEFT, and what PEFT and transformers compute with it (tests/tools/make-adapter-fixtures.py).
+class PeftFolders : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PeftFolders, AreServedAsPeftServesThem) {
+  const std::string name = GetParam();
+  const std::filesystem::path folder = std::filesystem::path(BASCULE_FIXTURES) / name;
+  TestEngine engine(name.substr(0, name.rfind('_')), 64, {});
   ASSERT_TRUE(engine.load(1, folder).ok());
-  const Adapter adapter = read_adapter(folder, engine.config()).value();
-  const Scheduler::Sequences ended = engine.run({{.prompt = {1, 2, 3}, .adapter = 1}, {.prompt = {1, 2, 3}}});
-  expect_of(adapted(engine.config(), engine.folder(), &adapter), *ended[0], 1e-4);
-  EXPECT_NE(ended[0]->samples[0].logprob, ended[1]->samples[0].logprob);
+  WeightMap expected;
+  const SafetensorsFile file = SafetensorsFile::open(folder / "expected.safetensors").value();
+  for (const SafetensorsHeader::Entry& entry : file.header().entries)
+    expected[entry.spec.name] = at::from_blob(const_cast<std::byte*>(file.bytes(entry).data()), entry.spec.shape,
+                                              libtorch::scalar_type_of(entry.spec.dtype));
+  const at::Tensor ids = expected.at("input_ids"), logprobs = expected.at("logits").log_softmax(-1);
+  const std::vector<std::int64_t> prompt(ids.const_data_ptr<std::int64_t>(),
+                                         ids.const_data_ptr<std::int64_t>() + ids.numel());
+  const auto request = [&](AdapterId adapter) {
+    return TestRequest{.prompt = prompt, .prompt_logprobs = 0, .adapter = adapter};
+  };
+  const Scheduler::Sequences ended = engine.run({request(1), request(kNoAdapter)});
+  double apart = 0;  // from the model alone
+  for (std::size_t p = 0; p + 1 < prompt.size(); ++p) {
+    const double found = ended[0]->prompt_scores->of.at(p).logprob;
+    EXPECT_NEAR(found, logprobs[static_cast<std::int64_t>(p)][prompt[p + 1]].item<double>(), 1e-4) << "token " << p;
+    apart = std::max(apart, std::abs(found - ended[1]->prompt_scores->of.at(p).logprob));
+  }
+  EXPECT_GT(apart, 0.1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, PeftFolders,
+                         ::testing::Values("qwen2_lora", "llama_scaled_lora", "qwen3_lora", "mistral_lora",
+                                           "llama_biased_lora"),
+                         [](const auto& name) { return std::string(name.param); });
 
 TEST(Adapters, ARankAboveTheEnginesIsRefusedByName) {
   TestEngine engine("qwen2", 64, {});
