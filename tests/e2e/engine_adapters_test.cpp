@@ -143,7 +143,7 @@ TEST_F(EngineAdapters, ThatWouldDoNothingAreRefusedByName) {
   EXPECT_THAT(refused(changed("prefix", "base_model.model.model.layers", "base_model.model.xodel.layers")),
               HasSubstr("xodel"));
   EXPECT_THAT(refused(changed("names", "lora_A.weight", "lora_X.weight")), HasSubstr("lora_"));
-  EXPECT_THAT(refused(changed("dora", "\"use_dora\": false", "\"use_dora\": true")), HasSubstr("use_dora"));
+  EXPECT_THAT(refused(changed("dora", "\"r\": 4", "\"use_dora\": true, \"r\": 4")), HasSubstr("use_dora"));
   EXPECT_THAT(refused(write("high", 9, 1)), HasSubstr("--max-adapter-rank"));
   EXPECT_THAT(refused(folder_ / "nowhere"), HasSubstr("no such folder"));
   EXPECT_THAT(refused(checkpoint().string()), HasSubstr("whole model"));

@@ -182,7 +182,8 @@ class Serving {
     for (std::int64_t i = 0; i < shape.adapters; ++i) {  // as those that the runner has
       BASCULE_ASSIGN(auto adapter, random_adapter(shape, static_cast<std::uint64_t>(i)));
       std::promise<absl::Status> loaded;
-      serving->engine_.load_adapter({.name = cat("adapter-", i)}, /*in_place=*/false, std::move(adapter),
+      serving->engine_.load_adapter({.name = cat("adapter-", i), .source = "random"}, /*in_place=*/false,
+                                    std::move(adapter),
                                     [&loaded](const absl::Status& status) { loaded.set_value(status); });
       BASCULE_TRY(loaded.get_future().get());
     }

@@ -21,9 +21,11 @@ namespace asio = boost::asio;
 constexpr std::chrono::seconds kFirstVersionWait{5};
 constexpr std::chrono::milliseconds kStep{5};
 
-// vLLM answers 400 if the name is loaded already.
+// An adapter that is loaded already or cannot be served is the client's error, as in vLLM.
 HttpAnswer refused(const absl::Status& status) {
-  return absl::IsAlreadyExists(status) ? refusal(400, message_of(status)) : refusal(status);
+  const bool is_clients =
+      absl::IsAlreadyExists(status) || absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+  return is_clients ? refusal(400, message_of(status)) : refusal(status);
 }
 
 HttpAnswer done(const std::vector<std::string>& ignored, std::string text, std::string_view type) {
