@@ -85,9 +85,11 @@ TEST_F(TrainLora, MergedVersionsReachAnEngineAndARunGoesOnExactly) {
 // The engine keeps its own base model, and each version of the adapter arrives; a killed trainer leaves it serving, and
 // the next one is followed.
 TEST_F(TrainLora, AnAdapterAloneReachesAnEngineAndOutlivesItsTrainer) {
+  const std::string endpoints = "shm://" + (folder_ / "adapters").string();
   Program only({BASCULE_ENGINE, "--model", BASCULE_DEMO_MODEL, "--worker", "engine-0", "--listen", "127.0.0.1:0",
-                "--threads", "1", "--adapter", "policy=" + sync_},
+                "--threads", "1", "--adapters", endpoints},
                folder_ / "engine-0.log");
+  sync_ = endpoints + "/policy";
   const std::string url = url_of(only);
   Program first =
       trainer(url, "first", with_common({"--lora-sync", "adapters", "--steps", "500", "--save-every", "1"}));
