@@ -33,8 +33,8 @@ class PagedForward {
     ops::LowRankProduct product;
     at::Tensor low;  // undefined: the step has no adapters
   };
-  // Begins the update of the modules of `layer` from `first` on, which read `x`; `out` are the rows of each. Its first
-  // half runs on another stream, beside the product that comes next. x must not change before add_update().
+  // Begins the update of the modules of `layer`, starting with `first`, which read `x`; `out` are the rows of each. Its
+  // first half runs on another stream, beside the product that comes next. x must not change before add_update().
   Update begin_update(const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer, LayerModule first,
                       std::initializer_list<std::int64_t> out) const;
   void add_update(const Update& update, const at::Tensor& y) const;
