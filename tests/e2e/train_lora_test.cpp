@@ -2,6 +2,7 @@
 #include <map>
 
 #include "train_fixture.h"
+#include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::test {
 namespace {
@@ -79,6 +80,51 @@ TEST_F(TrainLora, MergedVersionsReachAnEngineAndARunGoesOnExactly) {
   EXPECT_EQ(config["r"], 4);
   EXPECT_EQ(config["lora_alpha"], 8);
   EXPECT_EQ(config["base_model_name_or_path"], fs::canonical(BASCULE_DEMO_MODEL).string());
+}
+
+// The engine keeps its own base model, and each version of the adapter arrives; a killed trainer leaves it serving, and
+// the next one is followed.
+TEST_F(TrainLora, AnAdapterAloneReachesAnEngineAndOutlivesItsTrainer) {
+  const std::string endpoints = "shm://" + (folder_ / "adapters").string();
+  Program only({BASCULE_ENGINE, "--model", BASCULE_DEMO_MODEL, "--worker", "engine-0", "--listen", "127.0.0.1:0",
+                "--threads", "1", "--adapters", endpoints},
+               folder_ / "engine-0.log");
+  sync_ = endpoints + "/policy";
+  const std::string url = url_of(only);
+  Program first =
+      trainer(url, "first", with_common({"--lora-sync", "adapters", "--steps", "500", "--save-every", "1"}));
+  ASSERT_TRUE(eventually([&] { return fs::exists(folder_ / "first" / "adapter_step_3"); }, 120s)) << first.output();
+  first.signal(SIGKILL);
+  first.wait(60s);
+  ref::HttpClient client;
+  const auto generate = [&] {
+    return client.post_json(url + "/v1/completions", R"({"model": "policy", "prompt": [5, 6], "max_tokens": 2})",
+                            absl::Seconds(60));
+  };
+  EXPECT_EQ(generate()->status, 200) << generate()->body;
+  Program second = trainer(
+      url, "second",
+      with_common({"--lora-sync", "adapters", "--resume", folder_ / "first" / "adapter_step_3", "--steps", "6"}));
+  ASSERT_EQ(second.wait(120s), 0) << second.output();
+  EXPECT_EQ(generate()->status, 200);
+  const std::vector<nlohmann::json> lines = metrics("second");
+  ASSERT_EQ(lines.size(), 3);
+  EXPECT_GT(versions_of(lines, url).back(), 1);
+}
+
+TEST_F(TrainLora, AnAdapterAloneIsTrainedAsWellAsInMergedVersions) {
+  const auto reward_after = [&](const std::string& way) {
+    Program run({BASCULE_TRAIN, "--model", BASCULE_DEMO_MODEL, "--spawn-engines", "1", "--lora-rank", "8",
+                 "--lora-sync", way, "--learning-rate", "4e-3", "--max-tokens", "3", "--steps", "15", "--threads", "1",
+                 "--out", (folder_ / way).string()},
+                folder_ / (way + ".log"));
+    EXPECT_EQ(run.wait(240s), 0) << run.output();
+    const std::vector<nlohmann::json> lines = metrics(way);
+    return lines.empty() ? 0.0 : lines.back()["reward_mean"].get<double>();
+  };
+  const double merged = reward_after("merged"), alone = reward_after("adapters");
+  EXPECT_GT(alone, 0.3);
+  EXPECT_NEAR(alone, merged, 0.25);
 }
 
 // The checkpoint of --merge is, to the bit, what the engine was sent.

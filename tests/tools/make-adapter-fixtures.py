@@ -46,6 +46,9 @@ ADAPTERS = {
         alpha_pattern={"^model\\.layers\\.0\\.self_attn\\.v_proj": 9.5, "gate_proj": 1})),
     "llama_scaled_lora": ("llama_scaled", dict(
         r=8, lora_alpha=16, target_modules=r".*\.layers\.\d+\.self_attn\.(q|v)_proj")),
+    "qwen3_lora": ("qwen3", dict(r=2, lora_alpha=4, target_modules="all-linear")),
+    "mistral_lora": ("mistral", dict(r=3, lora_alpha=3, use_rslora=True, target_modules=["o_proj", "k_proj", "up_proj"])),
+    "llama_biased_lora": ("llama_biased", dict(r=4, lora_alpha=8, target_modules="all-linear")),
 }
 
 

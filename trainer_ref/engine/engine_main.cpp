@@ -6,7 +6,10 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include <bascule/trainer_ref/engine/adapter_watch.h>
+#include <bascule/trainer_ref/engine/compute/adapter_weights.h>
 #include <bascule/trainer_ref/engine/compute/torch_runner.h>
+#include <bascule/trainer_ref/engine/http/adapter_request.h>
 #include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/engine/settings.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
@@ -29,7 +32,8 @@ const ProgramInfo& program() {
       "generates text with a decoder, over HTTP.\n\n"
       "Serves OpenAI's /v1/completions, /v1/chat/completions and /v1/models, /tokenize, /detokenize, /health and\n"
       "/metrics (docs/guide/engine-api.md), and /sleep, /wake_up and /is_sleeping, which lend the cache's\n"
-      "memory to a trainer. With --sync it takes its weights from a trainer and flips to each new version between two\n"
+      "memory to a trainer. --adapter serves LoRA adapters beside the model. With --sync it takes its weights from a "
+      "trainer and flips to each new version between two\n"
       "tokens. Prints its address to stdout once it listens; /health is 503 until a version is served.\n"
       "SIGTERM, SIGINT or SIGHUP lets running requests finish; a second one ends it at once.");
   return info;
@@ -95,12 +99,13 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> open_weights(const EngineSettings
   return weights;
 }
 
-absl::StatusOr<std::unique_ptr<TorchRunner>> make_runner(const EngineSettings& settings, std::string compatibility_key,
-                                                         Engine& engine) {
+absl::StatusOr<std::unique_ptr<TorchRunner>> make_runner(const EngineSettings& settings, const Place& place,
+                                                         std::string compatibility_key, Engine& engine) {
   constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
   RunnerOptions options{.blocks = settings.engine.blocks,
+                        .max_adapters = settings.max_adapters,
                         .dtype = libtorch::scalar_type_of(settings.dtype),
-                        .place = Place::on(settings.device)};
+                        .place = place};
   BASCULE_ASSIGN(options.recorder, recorder_for(settings.graphs, settings.device));
   options.most_rows = static_cast<std::int64_t>(settings.engine.limits.max_batch);
   options.most_blocks = (settings.max_model_len + kTokens - 1) / kTokens;
@@ -114,20 +119,53 @@ absl::StatusOr<std::unique_ptr<TorchRunner>> make_runner(const EngineSettings& s
   }
 }
 
+// Null if the engine serves none.
+std::shared_ptr<AdapterLoader> adapter_loader(const EngineSettings& settings, const Place& place, Engine& engine) {
+  if (settings.max_adapters == 0) return nullptr;
+  return std::make_shared<TorchAdapterLoader>(AdapterLoaderOptions{.config = settings.config,
+                                                                   .max_rank = settings.max_adapter_rank,
+                                                                   .dtype = libtorch::scalar_type_of(settings.dtype),
+                                                                   .place = place,
+                                                                   .worker = settings.worker,
+                                                                   .on_pending = [&engine] { engine.wake(); },
+                                                                   .log = settings.engine.log});
+}
+
+// Loads the adapters of the flags. Null if no folder of them is watched.
+absl::StatusOr<std::unique_ptr<AdapterWatch>> load_adapters(const EngineSettings& settings, const ModelCard& card,
+                                                            Engine& engine, AdapterLoader* loader) {
+  for (const auto& [name, source] : settings.adapters) {
+    absl::Status status = check_adapter_name(card, name);
+    if (status.ok()) status = load_adapter(engine, *loader, name, source);
+    if (!status.ok()) return invalid_argument("--adapter=", name, "=", source, ": ", message_of(status));
+  }
+  if (settings.adapter_folder.empty()) return nullptr;
+  auto watch = AdapterWatch::open(
+      settings.adapter_folder, engine, *loader,
+      [&card](std::string_view name) { return check_adapter_name(card, name); }, settings.engine.warn);
+  if (!watch.ok()) return invalid_argument("--adapters=", settings.adapter_folder, ": ", message_of(watch.status()));
+  return watch;
+}
+
 absl::Status serve(const EngineSettings& settings) {
   at::set_num_threads(settings.threads);
   Engine engine(settings.engine);
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(settings.folder);
+  const Place place = Place::on(settings.device);
+  const std::shared_ptr<AdapterLoader> loader = adapter_loader(settings, place, engine);
+  ModelCard card = describe(settings, tokenizer);
+  card.adapters = &engine.adapters();
   // Binds before reading the weights, so that an address in use fails without that wait.
-  BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server,
-                 HttpServer::listen(settings.server, engine, describe(settings, tokenizer)));
+  BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server, HttpServer::listen(settings.server, engine, card, loader));
   BASCULE_ASSIGN(
       std::unique_ptr<TorchRunner> runner,
-      make_runner(settings, tokenizer.ok() ? compatibility_key_of(settings.config, tokenizer->fingerprint()) : "",
-                  engine));
+      make_runner(settings, place,
+                  tokenizer.ok() ? compatibility_key_of(settings.config, tokenizer->fingerprint()) : "", engine));
   engine.start(std::move(runner));
+  BASCULE_ASSIGN(std::unique_ptr<AdapterWatch> watch, load_adapters(settings, card, engine, loader.get()));
   BASCULE_TRY(print(cat("listening on ", server->url(), "\n")));
   server->run();
+  watch.reset();  // it waits for the engine
   engine.stop();
   return absl::OkStatus();
 }

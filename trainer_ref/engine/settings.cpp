@@ -31,6 +31,18 @@ ABSL_FLAG(
     std::string, sync, "",
     "The endpoint of a trainer that sends weights, such as shm:///run/user/1000/grpo. Without it the engine serves the "
     "checkpoint's own weights, as version 0.");
+ABSL_FLAG(
+    std::vector<std::string>, adapter, {},
+    "A LoRA adapter of --model to serve, as NAME=SOURCE: requests name it as their model. SOURCE is a folder of "
+    "PEFT, or the endpoint of a trainer, such as shm:///run/user/1000/grpo/math, of which each version is followed. "
+    "May be given several times.");
+ABSL_FLAG(
+    std::string, adapters, "",
+    "A folder of adapters, or the URL of a folder of endpoints, such as shm:///run/user/1000/grpo/adapters: those "
+    "in it are loaded as they appear, and unloaded as they go.");
+ABSL_FLAG(int, max_adapters, 8,
+          "The most adapters that are loaded at once, also by POST /v1/load_lora_adapter; 0: none can be.");
+ABSL_FLAG(int, max_adapter_rank, 512, "The highest rank of an adapter.");
 ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
 ABSL_FLAG(std::vector<std::string>, served_model_name, {},
@@ -140,11 +152,33 @@ absl::Status check_flags() {
           "model allows and the cache can hold")
       .at_least("max-waiting", absl::GetFlag(FLAGS_max_waiting), 0)
       .at_least("max-connections", absl::GetFlag(FLAGS_max_connections), 0)
+      .between("max-adapters", absl::GetFlag(FLAGS_max_adapters), 0, 4096)
+      .between("max-adapter-rank", absl::GetFlag(FLAGS_max_adapter_rank), 1, 65536)
       .at_least("max-choices", absl::GetFlag(FLAGS_max_choices), 1)
       .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
       .between("drain-seconds", absl::GetFlag(FLAGS_drain_seconds), 0.0, 86400.0);
   BASCULE_TRY(checks.status());
   return check_served_names(absl::GetFlag(FLAGS_served_model_name));
+}
+
+// --adapter and --adapters. The sources are opened later.
+absl::Status read_adapters(EngineSettings& settings) {
+  settings.adapter_folder = absl::GetFlag(FLAGS_adapters);
+  settings.max_adapters = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_adapters));
+  settings.max_adapter_rank = absl::GetFlag(FLAGS_max_adapter_rank);
+  for (const std::string& given : absl::GetFlag(FLAGS_adapter)) {
+    const std::size_t equals = given.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == given.size())
+      return invalid_argument("--adapter=", given, ": expected NAME=SOURCE, as --adapter=math=out/run/adapter_step_60");
+    settings.adapters.push_back({.name = given.substr(0, equals), .source = given.substr(equals + 1)});
+  }
+  FlagChecks checks;
+  checks.that(settings.adapters.size() <= settings.max_adapters, "max-adapters", settings.max_adapters,
+              "--adapter names ", settings.adapters.size(),
+              " adapters; give as many or more, as --max-adapters=", settings.adapters.size());
+  checks.that(settings.adapter_folder.empty() || settings.max_adapters > 0, "adapters", settings.adapter_folder,
+              "with --max-adapters=0 none can be loaded; give more, as --max-adapters=8");
+  return checks.status();
 }
 
 OnUpdate on_update() {
@@ -300,6 +334,7 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   BASCULE_ASSIGN(settings.server, server_options());
   settings.sync = absl::GetFlag(FLAGS_sync);
   BASCULE_ASSIGN(settings.device, open_device(settings.sync));
+  BASCULE_TRY(read_adapters(settings));
   settings.folder = absl::GetFlag(FLAGS_model);
   settings.worker = absl::GetFlag(FLAGS_worker);
   settings.served_names = absl::GetFlag(FLAGS_served_model_name);

@@ -31,6 +31,13 @@ struct EngineSettings {
   RequestDefaults defaults;
   EngineOptions engine;
   HttpServerOptions server;
+  struct NamedAdapter {
+    std::string name, source;
+  };
+  std::vector<NamedAdapter> adapters;
+  std::string adapter_folder;  // empty: none
+  std::size_t max_adapters = 0;
+  std::int64_t max_adapter_rank = 0;
 };
 
 // Opens the device. Errors concern flags: values that make no sense, or that this machine or model cannot meet.

@@ -211,8 +211,7 @@ absl::Status Trainer::begin() {
   BASCULE_TRY(meet_engines());
   if (hooks_.stopped()) return absl::OkStatus();
   BASCULE_ASSIGN(SendReport first, send(PolicySender::Weights::kChanged));
-  // An adapter's version is served once it has been sent; the engines' state is about their base model.
-  if (!sends_adapter()) BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
+  BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
   if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the resumed run wrote the first line
     BASCULE_TRY(start_log());

@@ -155,7 +155,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::bind(const ModelConfig& config, c
   return bound;
 }
 
-void DecoderWeights::adapt(const std::map<std::string, LowRank, std::less<>>& modules) {
+void DecoderWeights::adapt(const std::map<std::string, LowRank, std::less<>>& modules, const at::Tensor& rows) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     DecoderLayer& layer = layers[i];
     const std::string name = cat("model.layers.", i, ".");
@@ -166,7 +166,8 @@ void DecoderWeights::adapt(const std::map<std::string, LowRank, std::less<>>& mo
                                        {"mlp.gate_proj", &layer.gate},
                                        {"mlp.up_proj", &layer.up},
                                        {"mlp.down_proj", &layer.down}})
-      if (const auto found = modules.find(name + part); found != modules.end()) linear->adapter = found->second;
+      if (const auto found = modules.find(name + part); found != modules.end())
+        linear->adapters.emplace_back(found->second).rows = rows;
   }
 }
 

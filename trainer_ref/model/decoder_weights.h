@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,23 +37,33 @@ struct LowRank {
   at::Tensor a;  // [rank, in]
   at::Tensor b;  // [out, rank]
   double scale = 1;
-  double dropout = 0;  // the share of its input that is left out, in training alone
+  double dropout = 0;    // the share of its input that is left out, in training alone
+  at::Tensor rows = {};  // int64 [n]: the rows of a batch that it is for; undefined: all. Without gradients
 };
 
 // Casts its weights to the type of its input, so that a trainer's f32 weights can multiply bfloat16 activations.
 // Gradients flow back through the cast. An adapter's factors are cast in the same way, as PEFT does under autocast, and
 // scale · B (A x) is added in one operation, which rounds once.
 struct Linear {
-  at::Tensor weight;  // [out, in]
-  at::Tensor bias;    // [out], or undefined
-  std::optional<LowRank> adapter = {};
+  at::Tensor weight;                                      // [out, in]
+  at::Tensor bias;                                        // [out], or undefined
+  std::vector<LowRank> adapters = {};                     // a trainer's one, or those of a batch's rows
   at::Tensor operator()(const at::Tensor& input) const {  // [N, in] → [N, out]
     const at::ScalarType type = input.scalar_type();
-    const at::Tensor output = at::linear(input, weight.to(type), bias.defined() ? bias.to(type) : bias);
-    if (!adapter) return output;
-    const at::Tensor kept = adapter->dropout > 0 ? at::dropout(input, adapter->dropout, /*train=*/true) : input;
-    const at::Tensor low = at::linear(kept, adapter->a.to(type));  // [N, rank]
-    return at::addmm(output, low, adapter->b.to(type).t(), /*beta=*/1, adapter->scale);
+    at::Tensor output = at::linear(input, weight.to(type), bias.defined() ? bias.to(type) : bias);
+    for (const LowRank& adapter : adapters) {
+      const at::Tensor own = adapter.rows.defined() ? input.index_select(0, adapter.rows) : input;
+      const at::Tensor kept = adapter.dropout > 0 ? at::dropout(own, adapter.dropout, /*train=*/true) : own;
+      const at::Tensor low = at::linear(kept, adapter.a.to(type)),
+                       b = adapter.b.to(type).t();  // [n, rank], [rank, out]
+      if (adapter.rows.defined()) {
+        const at::Tensor base = output.index_select(0, adapter.rows);
+        output.index_copy_(0, adapter.rows, at::addmm(base, low, b, /*beta=*/1, adapter.scale));
+      } else {
+        output = at::addmm(output, low, b, /*beta=*/1, adapter.scale);
+      }
+    }
+    return output;
   }
 };
 
@@ -77,8 +86,9 @@ struct DecoderWeights {
   // Errors are as in check_weights(). `joined` has joined tensors by their names: all of joined_weights(), or none.
   static absl::StatusOr<DecoderWeights> bind(const ModelConfig& config, const WeightMap& weights,
                                              const WeightMap& joined = {});
-  // Adds updates to linear modules by their names, "model.layers.0.self_attn.q_proj". Joined weights stay as they are.
-  void adapt(const std::map<std::string, LowRank, std::less<>>& modules);
+  // Adds updates to linear modules by their names, "model.layers.0.self_attn.q_proj", for all rows or for `rows`.
+  // Joined weights stay as they are.
+  void adapt(const std::map<std::string, LowRank, std::less<>>& modules, const at::Tensor& rows = {});
 };
 
 }  // namespace bascule::ref

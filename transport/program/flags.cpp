@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -120,8 +121,17 @@ absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments, 
   if (shares) {
     BASCULE_ASSIGN(parsed.warnings, apply_environment(program));
   }
-  for (const auto& [name, value] : *given)
-    if (name != "config") BASCULE_TRY(set_flag(*absl::FindCommandLineFlag(source_name(name)), value));
+  std::map<std::string, std::string> lists;  // flags of lists, with all that they were given
+  for (const auto& [name, value] : *given) {
+    if (name == "config") continue;
+    absl::CommandLineFlag& flag = *absl::FindCommandLineFlag(source_name(name));
+    std::string whole = value;
+    if (flag.IsOfType<std::vector<std::string>>()) {
+      std::string& list = lists[source_name(name)];
+      whole = list += cat(list.empty() ? "" : ",", value);
+    }
+    BASCULE_TRY(set_flag(flag, whole));
+  }
   return parsed;
 }
 

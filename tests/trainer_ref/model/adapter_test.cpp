@@ -108,7 +108,9 @@ TEST_P(AdapterTest, AWrittenFolderHasPeftsBytes) {
   expect_error(write_adapter(folder.path() / "adapter", adapted.adapter), absl::StatusCode::kAlreadyExists, "exists");
 }
 
-INSTANTIATE_TEST_SUITE_P(Adapters, AdapterTest, testing::Values("qwen2_lora", "llama_scaled_lora"),
+INSTANTIATE_TEST_SUITE_P(Adapters, AdapterTest,
+                         testing::Values("qwen2_lora", "llama_scaled_lora", "qwen3_lora", "mistral_lora",
+                                         "llama_biased_lora"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(NewAdapterTest, BeginsAsTheBaseModelAndDrawsAAsPeftDoes) {

@@ -88,7 +88,10 @@ absl::StatusOr<double> time_requests(ref::Engine& engine, const Load& load) {
   const auto prompts = random_prompts(load);
   const Clock::time_point begin = Clock::now();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const auto taken = engine.submit(request_of({prompts[i]}, load), [&](const ref::Completion& completion) {
+    ref::CompletionRequest request = request_of({prompts[i]}, load);
+    if (load.adapters > 0)
+      request.adapter = static_cast<ref::AdapterId>(i % static_cast<std::size_t>(load.adapters) + 1);
+    const auto taken = engine.submit(std::move(request), [&](const ref::Completion& completion) {
       error.note(completion.status);
       ended.count_down();
     });

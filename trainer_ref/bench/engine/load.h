@@ -15,7 +15,8 @@ struct Load {
   std::int64_t requests = 256;
   std::int64_t prompt_tokens = 64, generated_tokens = 128;  // of each request
   std::int64_t vocabulary = 0;
-  std::uint64_t seed = 1;  // another seed makes other prompts, so that none is found in the cache
+  std::int64_t adapters = 0;  // of the engine; requests have them in turns
+  std::uint64_t seed = 1;     // another seed makes other prompts, so that none is found in the cache
 };
 
 // Seconds from the first request to the last answer.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <limits>
 #include <optional>
 #include <set>
@@ -45,6 +46,8 @@ ABSL_FLAG(std::vector<std::string>, prompts, std::vector<std::string>({"128", "1
 ABSL_FLAG(int, prompt_tokens, 64, "Tokens of each prompt of engine and http.");
 ABSL_FLAG(int, generated_tokens, 128, "Tokens that each request of engine and http generates.");
 ABSL_FLAG(int, max_step_tokens, 1024, "As bascule-engine's.");
+ABSL_FLAG(int, adapters, 0, "Adapters that sequences have in turns; http is measured without.");
+ABSL_FLAG(int, adapter_rank, 16, "The rank of each; all linear modules of all layers are adapted.");
 ABSL_FLAG(int, repeat, 30, "Counted steps for each row of decode and prefill.");
 ABSL_FLAG(int, threads, 0, "Threads that compute on a CPU; 0: one per core.");
 ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
@@ -90,6 +93,8 @@ absl::StatusOr<Settings> settings_from_flags() {
       .between("prompt-tokens", absl::GetFlag(FLAGS_prompt_tokens), 1, 1 << 20)
       .between("generated-tokens", absl::GetFlag(FLAGS_generated_tokens), 2, 1 << 20)
       .between("repeat", absl::GetFlag(FLAGS_repeat), 1, 1 << 20)
+      .between("adapters", absl::GetFlag(FLAGS_adapters), 0, 4096)
+      .between("adapter-rank", absl::GetFlag(FLAGS_adapter_rank), 1, 512)
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024);
   for (const std::string& what : absl::GetFlag(FLAGS_what))
     checks.one_of("what", what, {"decode", "prefill", "engine", "http", "pause"});
@@ -103,6 +108,8 @@ absl::StatusOr<Settings> settings_from_flags() {
                  ref::open_torch_device(absl::GetFlag(FLAGS_device), [](std::string_view) {}));
   shape.place = ref::Place::on(device);
   shape.dtype = absl::GetFlag(FLAGS_dtype) == "f32" ? DType::kF32 : DType::kBF16;
+  shape.adapters = absl::GetFlag(FLAGS_adapters);
+  shape.adapter_rank = absl::GetFlag(FLAGS_adapter_rank);
   const std::string folder = absl::GetFlag(FLAGS_model);
   absl::StatusOr<ref::ModelConfig> config = ref::read_config(folder);
   BASCULE_TRY(
@@ -172,6 +179,14 @@ class Serving {
     options.stop_signals = {kStop};
     BASCULE_ASSIGN(serving->server_, ref::HttpServer::listen(std::move(options), serving->engine_, std::move(card)));
     serving->engine_.start(std::move(runner));
+    for (std::int64_t i = 0; i < shape.adapters; ++i) {  // as those that the runner has
+      BASCULE_ASSIGN(auto adapter, random_adapter(shape, static_cast<std::uint64_t>(i)));
+      std::promise<absl::Status> loaded;
+      serving->engine_.load_adapter({.name = cat("adapter-", i), .source = "random"}, /*in_place=*/false,
+                                    std::move(adapter),
+                                    [&loaded](const absl::Status& status) { loaded.set_value(status); });
+      BASCULE_TRY(loaded.get_future().get());
+    }
     serving->thread_ = std::thread([server = serving->server_.get()] { server->run(); });
     return serving;
   }
@@ -211,6 +226,7 @@ absl::Status measure_requests(const Settings& settings, std::int64_t rows, Servi
                 .prompt_tokens = prompt,
                 .generated_tokens = tokens,
                 .vocabulary = shape.config.vocab_size,
+                .adapters = shape.adapters,
                 .seed = seed};
   };
   const double step_limit = report.limit(decode_cost(shape, rows, prompt + generated / 2));

@@ -64,6 +64,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Sequence>>> make_sequences(const Engi
     sequence->prompt_tokens = sequence->tokens.size();
     for (std::int64_t b = 0; b < blocks; ++b) sequence->blocks.push_back(static_cast<ref::BlockId>(i * blocks + b));
     sequence->sampling.seed = static_cast<std::uint64_t>(i);
+    sequence->adapter = adapter_of(shape, i);
     sequences.push_back(std::move(sequence));
   }
   return sequences;
@@ -84,6 +85,20 @@ absl::StatusOr<std::vector<double>> time_steps(ref::Runner& runner, const Step& 
 }
 
 }  // namespace
+
+ref::AdapterId adapter_of(const EngineShape& shape, std::int64_t sequence) {
+  return shape.adapters == 0 ? ref::kNoAdapter : static_cast<ref::AdapterId>(sequence % shape.adapters + 1);
+}
+
+absl::StatusOr<std::unique_ptr<ref::AdapterWeights>> random_adapter(const EngineShape& shape, std::uint64_t seed) {
+  BASCULE_ASSIGN(ref::LoraConfig lora, ref::new_lora_config({.rank = shape.adapter_rank, .alpha = 16}));
+  BASCULE_ASSIGN(ref::Adapter adapter, ref::Adapter::make(shape.config, std::move(lora), seed));
+  for (auto& [name, factors] : adapter.modules) {
+    factors.a = factors.a.to(shape.place.device);
+    factors.b = (at::randn(factors.b.sizes()) * 0.01).to(shape.place.device);
+  }
+  return std::make_unique<ref::OpenedAdapter>(std::move(adapter));
+}
 
 Rates measure_rates(const ref::Place& place, DType dtype) {
   const c10::InferenceMode no_gradients;
@@ -114,6 +129,7 @@ Rates measure_rates(const ref::Place& place, DType dtype) {
 
 absl::StatusOr<std::unique_ptr<ref::TorchRunner>> make_runner(const EngineShape& shape) {
   ref::RunnerOptions options{.blocks = shape.blocks,
+                             .max_adapters = static_cast<std::size_t>(shape.adapters),
                              .dtype = shape.dtype == DType::kF32 ? at::kFloat : at::kBFloat16,
                              .place = shape.place,
                              .most_rows = shape.most_rows,
@@ -123,6 +139,10 @@ absl::StatusOr<std::unique_ptr<ref::TorchRunner>> make_runner(const EngineShape&
   }
   BASCULE_ASSIGN(auto weights, ref::ServedWeights::random(shape.config, shape.dtype, shape.place, /*seed=*/1));
   auto runner = std::make_unique<ref::TorchRunner>(shape.config, std::move(options), std::move(weights));
+  for (std::int64_t i = 0; i < shape.adapters; ++i) {
+    BASCULE_ASSIGN(auto adapter, random_adapter(shape, static_cast<std::uint64_t>(i)));
+    BASCULE_TRY(runner->set_adapter(adapter_of(shape, i), std::move(adapter)));
+  }
   runner->commit();
   return runner;
 }

@@ -18,7 +18,14 @@ struct EngineShape {
   ref::Place place{};
   std::size_t blocks = 0;  // of the cache
   std::int64_t most_rows = 0, longest = 0;
+  // Sequences have these in turns, if there are any: all linear modules of all layers, factors in float32.
+  std::int64_t adapters = 0, adapter_rank = 16;
 };
+
+// The adapter of a sequence: 1 for the first, or kNoAdapter.
+ref::AdapterId adapter_of(const EngineShape& shape, std::int64_t sequence);
+// One with random factors.
+absl::StatusOr<std::unique_ptr<ref::AdapterWeights>> random_adapter(const EngineShape& shape, std::uint64_t seed);
 
 // Returns the best rates of several copies (1 GiB; on a CPU 64 MiB) and matrix products (8192²; on a CPU 1024²).
 Rates measure_rates(const ref::Place& place, DType dtype);

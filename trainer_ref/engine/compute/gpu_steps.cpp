@@ -30,7 +30,8 @@ StepShape largest_recorded(const StepsOptions& options) {
           .picked = options.most_rows,
           .draws = options.most_rows,
           .adjusted = options.most_rows,
-          .biased = kMostBiased};
+          .biased = kMostBiased,
+          .adapter_tiles = 2 * most_recorded(options)};
 }
 
 // Beyond these limits, kernels would write past the results, and the host past the numbers.
@@ -59,6 +60,7 @@ GpuSteps::GpuSteps(const ModelConfig& config, StepsOptions options)
     : config_(config),
       options_(std::move(options)),
       cache_(config_, options_.blocks, options_.dtype, options_.place.device),
+      adapters_(config_, options_.place.device),
       forward_(config_, options_.place),
       recorded_(options_.place.device, StepNumbers::bytes_of(largest_recorded(options_))),
       launched_(options_.place.device, kFirstBytes),
@@ -67,9 +69,10 @@ GpuSteps::GpuSteps(const ModelConfig& config, StepsOptions options)
   if (options_.recorder != nullptr) graphs_.emplace(*options_.recorder, options_.log);
 }
 
-void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
+void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder, const ServedAdapters& adapters) {
   const c10::InferenceMode no_gradients;
-  const StepShape shape = StepNumbers::shape_of(step.rows);
+  const FactorsOf factors_of = [&](AdapterId id) { return adapters_.of(adapters.at(id)); };
+  const StepShape shape = StepNumbers::shape_of(step.rows, factors_of);
   check_fits(shape, options_);
   cache_.copy_blocks(step.copies);
   turn_ = 1 - turn_;
@@ -81,7 +84,7 @@ void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& dec
   const StepShape padded = StepNumbers::rounded_up(shape, options_.most_rows, options_.most_blocks);
   const bool replays = graphs_ && !scores && padded.tokens <= most_recorded(options_) && padded.biased <= kMostBiased;
   StepNumbers& numbers = replays ? recorded_ : launched_;
-  numbers.upload(step.rows, first_draws_, replays ? padded : shape, cache_.spare_block());
+  numbers.upload(step.rows, first_draws_, replays ? padded : shape, cache_.spare_block(), factors_of);
   first_draws_.assign(step.rows.size(), -1);
   for (const std::size_t row : numbers.drawn_rows()) {
     if (first_draws_[row] < 0) first_draws_[row] = static_cast<std::int32_t>(started.draws.size());

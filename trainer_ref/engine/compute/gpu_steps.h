@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include <bascule/trainer_ref/engine/compute/gpu_adapters.h>
 #include <bascule/trainer_ref/engine/compute/gpu_cache.h>
 #include <bascule/trainer_ref/engine/compute/paged_forward.h>
 #include <bascule/trainer_ref/engine/compute/step_graphs.h>
@@ -25,7 +26,7 @@ namespace bascule::ref {
 class GpuSteps final : public Steps {
  public:
   GpuSteps(const ModelConfig& config, StepsOptions options);
-  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;
+  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder, const ServedAdapters& adapters) override;
   std::vector<RowOutput> finish() override;
   bool runs_ahead() const override { return true; }
   void clear() override { cache_.clear(); }
@@ -62,6 +63,7 @@ class GpuSteps final : public Steps {
   const ModelConfig config_;
   const StepsOptions options_;
   GpuCache cache_;
+  GpuAdapters adapters_;
   PagedForward forward_;
   StepNumbers recorded_, launched_;  // recorded_ for graphs, at fixed addresses; launched_ for all other steps
   Results results_;

@@ -2,10 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
 #include <bascule/trainer_ref/engine/compute/cuda_check.h>
+#include <bascule/trainer_ref/ops/low_rank.h>
 #include <bascule/trainer_ref/ops/rms_norm.h>
 #include <bascule/trainer_ref/ops/rotate.h>
 #include <bascule/trainer_ref/ops/silu_mul.h>
@@ -28,6 +30,7 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
                                     const GpuCache& cache) const {
   const std::int64_t tokens = numbers.shape().tokens, channels = config_.hidden_size;
   const auto heads = static_cast<int>(config_.num_attention_heads);
+  const std::int64_t shared = config_.num_key_value_heads, width = config_.head_dim;
   const auto epsilon = static_cast<float>(config_.rms_norm_eps);
   at::Tensor residual = weights.embedding.index_select(0, numbers.tensor(StepNumbers::kTokenIds, tokens));  // [N, C]
   const at::TensorOptions like = residual.options();
@@ -48,6 +51,7 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
     const DecoderLayer& layer = weights.layers[static_cast<std::size_t>(i)];
     norm(added, layer.input_norm);
     const at::Tensor joined = layer.query_key_value(normed);  // [N, (H + 2 G) D]
+    adapt(joined, normed, numbers, i, kQuery, {heads * width, shared * width, shared * width});
     const at::Tensor query = at::empty({tokens, heads * config_.head_dim}, like);
     check(ops::rotate(query.data_ptr(), cache.layer(i),
                       {.query_key_value = joined.data_ptr(),
@@ -59,14 +63,35 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
                        .heads = heads,
                        .epsilon = epsilon},
                       stream_));
-    norm(layer.output(attend(query, cache.layer(i), numbers)), layer.post_attention_norm);
+    const at::Tensor attended = attend(query, cache.layer(i), numbers), output = layer.output(attended);
+    adapt(output, attended, numbers, i, kOutput, {channels});
+    norm(output, layer.post_attention_norm);
     const at::Tensor gate_up = layer.gate_up(normed);  // [N, 2 I]
+    adapt(gate_up, normed, numbers, i, kGate, {config_.intermediate_size, config_.intermediate_size});
     const at::Tensor inner = at::empty({tokens, config_.intermediate_size}, like);
     check(ops::silu_mul(inner.data_ptr(), gate_up.data_ptr(), dtype, tokens, config_.intermediate_size, stream_));
     added = layer.down(inner);
+    adapt(added, inner, numbers, i, kDown, {channels});
   }
   norm(added, weights.norm);
   return normed;
+}
+
+void PagedForward::adapt(const at::Tensor& y, const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer,
+                         LayerModule first, std::initializer_list<std::int64_t> out) const {
+  const StepShape& shape = numbers.shape();
+  if (shape.adapter_tiles == 0) return;
+  ops::LowRankProduct product{.tiles = numbers.at<ops::AdapterTile>(StepNumbers::kAdapterTiles),
+                              .tile_count = shape.adapter_tiles,
+                              .rank = static_cast<int>(shape.rank),
+                              .first = static_cast<int>(layer) * kLayerModules + first,
+                              .parts = static_cast<int>(out.size()),
+                              .in = x.size(1)};
+  std::ranges::transform(out, product.out.begin(), [](std::int64_t rows) { return static_cast<int>(rows); });
+  const DType dtype = x.scalar_type() == at::kFloat ? DType::kF32 : DType::kBF16;
+  const at::Tensor low = at::empty({ops::low_floats(product)}, x.options().dtype(at::kFloat));
+  check(ops::shrink(low.mutable_data_ptr<float>(), x.const_data_ptr(), dtype, product, stream_));
+  check(ops::expand(y.data_ptr(), low.const_data_ptr<float>(), dtype, product, stream_));
 }
 
 // query [N, H D] → [N, H D]. Computes each single token by itself, and pieces of prompts in tiles if there is a kernel

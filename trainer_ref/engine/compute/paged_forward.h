@@ -1,10 +1,12 @@
 // The decoder's forward pass on a GPU, over the paged cache: computes what Decoder::forward() computes, with about nine
-// launches per layer. Matrix products are LibTorch's, the rest is trainer_ref/ops.
+// launches per layer, and eight more in steps of adapters. Matrix products are LibTorch's, the rest is trainer_ref/ops.
 //
 // Shapes as in model/decoder_weights.h; N tokens of a batch.
 #pragma once
 
 #include <ATen/ATen.h>
+
+#include <initializer_list>
 
 #include <bascule/trainer_ref/engine/compute/gpu_cache.h>
 #include <bascule/trainer_ref/engine/compute/place.h>
@@ -25,6 +27,10 @@ class PagedForward {
   at::Tensor operator()(const DecoderWeights& weights, const StepNumbers& numbers, const GpuCache& cache) const;
 
  private:
+  // Adds the updates of the step's adapters to `y`, which the modules of `layer` from `first` on made of `x`; `out` are
+  // the rows of each.
+  void adapt(const at::Tensor& y, const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer,
+             LayerModule first, std::initializer_list<std::int64_t> out) const;
   at::Tensor attend(const at::Tensor& query, const ops::PagedCache& cache, const StepNumbers& numbers) const;
 
   const ModelConfig config_;

@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 namespace bascule::ref {
@@ -38,10 +39,30 @@ PlainSteps::PlainSteps(const ModelConfig& config, const StepsOptions& options)
       cache_(config, options.blocks, options.dtype, options.place.device),
       samplers_(at::get_num_threads()) {}
 
-void PlainSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
+// `decoder` with the adapters that the step's rows have.
+std::shared_ptr<const Decoder> PlainSteps::adapted(const std::shared_ptr<const Decoder>& decoder, const Step& step,
+                                                   const FlatBatch& batch, const ServedAdapters& adapters) const {
+  std::map<AdapterId, std::vector<std::int64_t>> tokens;  // places in the batch
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    const Row& row = step.rows[i];
+    std::vector<std::int64_t>& places = tokens[row.sequence->adapter];
+    const std::int64_t first = batch.last[i] + 1 - static_cast<std::int64_t>(row.count);
+    for (std::int64_t place = first; place <= batch.last[i]; ++place) places.push_back(place);
+  }
+  const bool one_for_all = tokens.size() == 1;
+  tokens.erase(kNoAdapter);
+  if (tokens.empty()) return decoder;
+  DecoderWeights weights = decoder->weights();
+  for (const auto& [id, places] : tokens)
+    weights.adapt(adapters.at(id)->modules, one_for_all ? at::Tensor() : at::tensor(places).to(cache_.device()));
+  return std::make_shared<const Decoder>(std::move(weights), decoder->norms());
+}
+
+void PlainSteps::start(const Step& step, const std::shared_ptr<const Decoder>& base, const ServedAdapters& adapters) {
   const c10::InferenceMode no_gradients;
   cache_.copy_blocks(step.copies);
   const FlatBatch batch = cache_.lay_out(step.rows);
+  const std::shared_ptr<const Decoder> decoder = adapted(base, step, batch, adapters);
   const at::Tensor hidden = decoder->forward(batch.token_ids, batch.positions, cache_);  // [N, C]
   outputs_.assign(step.rows.size(), {});
   score_prompts(step, *decoder, batch, hidden);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,11 +17,14 @@ namespace bascule::ref {
 class PlainSteps final : public Steps {
  public:
   PlainSteps(const ModelConfig& config, const StepsOptions& options);
-  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;  // also computes it
+  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder,
+             const ServedAdapters& adapters) override;  // also computes it
   std::vector<RowOutput> finish() override { return std::move(outputs_); }
   void clear() override { cache_.clear(); }
 
  private:
+  std::shared_ptr<const Decoder> adapted(const std::shared_ptr<const Decoder>& decoder, const Step& step,
+                                         const FlatBatch& batch, const ServedAdapters& adapters) const;
   void score_prompts(const Step& step, const Decoder& decoder, const FlatBatch& batch, const at::Tensor& hidden);
   void for_each_row(std::size_t rows, const std::function<void(std::size_t)>& work);
   at::Tensor on_host(const at::Tensor& logits);

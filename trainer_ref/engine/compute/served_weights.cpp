@@ -14,17 +14,6 @@
 namespace bascule::ref {
 namespace {
 
-// LibTorch throws if memory runs out or the device has failed. On the engine's thread that would end the process, and
-// every request with it.
-template <typename Bind>
-absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view what, c10::Device device) {
-  try {
-    return bind();
-  } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", text_of(error)));
-  }
-}
-
 // Makes each of `joined` from its parts in `weights`, which become views into it.
 WeightMap join(const std::vector<JoinedWeights>& joined, WeightMap& weights) {
   WeightMap made;
@@ -42,6 +31,20 @@ WeightMap join(const std::vector<JoinedWeights>& joined, WeightMap& weights) {
   return made;
 }
 
+// The Decoder over the tensors of one slot; `joined` are read as one.
+absl::StatusOr<Decoder> bind_decoder(const ModelConfig& config, DType dtype, const std::vector<JoinedWeights>& joined,
+                                     c10::Device device, const Weights& weights) {
+  WeightMap parts, wholes;
+  for (const TensorSpec& spec : weight_specs(config, dtype)) {
+    BASCULE_ASSIGN(parts[spec.name], tensor_of(weights, spec.name, device));
+  }
+  for (const JoinedWeights& one : joined) {
+    BASCULE_ASSIGN(wholes[one.name], tensor_of(weights, one.name, device));
+  }
+  BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, parts, wholes));
+  return Decoder(std::move(bound));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::of(const ModelConfig& config, WeightMap weights,
@@ -55,8 +58,8 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::of(const ModelConf
     return Decoder(std::move(bound));
   };
   BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, what, place.device));
-  std::unique_ptr<ServedWeights> served(new ServedWeights(config));
-  served->current_ = std::make_shared<const Decoder>(std::move(decoder));
+  std::unique_ptr<ServedWeights> served(new ServedWeights());
+  served->own_ = std::make_shared<const Decoder>(std::move(decoder));
   return served;
 }
 
@@ -88,15 +91,11 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const Model
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const ModelConfig& config, DType dtype,
                                                                           SenderOptions options) {
-  std::unique_ptr<ServedWeights> served(new ServedWeights(config));
-  served->dtype_ = dtype;
-  served->device_ = options.place.device;
+  std::vector<JoinedWeights> joined;  // if the steps read them
+  if (takes_kernels(config, options.place)) joined = joined_weights(config);
   std::vector<FusedOrder> fused;
-  if (takes_kernels(config, options.place)) {
-    served->joined_ = joined_weights(config);
-    for (const auto& [name, parts] : served->joined_) fused.push_back({.name = name, .parts = parts});
-  }
-  BASCULE_ASSIGN(served->receiver_, Receiver::connect({.endpoint = std::move(options.endpoint),
+  for (const auto& [name, parts] : joined) fused.push_back({.name = name, .parts = parts});
+  BASCULE_ASSIGN(Receiver receiver, Receiver::connect({.endpoint = std::move(options.endpoint),
                                                        .worker = std::move(options.worker),
                                                        .expected = weight_specs(config, dtype),
                                                        .compatibility_key = std::move(options.compatibility_key),
@@ -105,76 +104,17 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
                                                        .stream = options.place.handle(),
                                                        .on_pending = std::move(options.on_pending),
                                                        .log = std::move(options.log)}));
-  return served;
-}
-
-Served ServedWeights::commit() {
-  if (!receiver_) return {.ready = true};
-  flip_ = receiver_->commit();
-  if (flip_.changed) failure_ = use(flip_.slot);
-  return judge(flip_);
-}
-
-Served ServedWeights::look() const {
-  if (!receiver_) return {.ready = true};
-  Served served = judge(flip_);
-  served.changed = false;
-  served.pending = receiver_->pending();
-  return served;
-}
-
-Served ServedWeights::judge(const Flip& flip) const {
-  Served served = served_by(flip, receiver_->status(), failure_);
-  served.ready = served.ready && current_ != nullptr;
-  return served;
-}
-
-Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Status& why_unusable) {
-  const bool poisoned = flip.poisoned || status.state == ReceiverState::kPoisoned;
-  Served served{.ready = !poisoned && why_unusable.ok(),
-                .changed = flip.changed,
-                .epoch = flip.epoch,
-                .version = flip.version,
-                .attached = status.attached,
-                .error = why_unusable.ok() ? status.error : why_unusable};
-  if (flip.poisoned && served.error.ok())
-    served.error = failed_precondition("the weights are poisoned; the receiver has not reported why yet; try again");
-  return served;
-}
-
-absl::Status ServedWeights::use(SlotId slot) {
-  current_ = nullptr;
-  std::erase_if(decoders_, [this](const auto& bound) { return receiver_->weights(bound.first).tensors().empty(); });
-  std::shared_ptr<const Decoder>& bound = decoders_[slot];
-  if (bound == nullptr) {
-    BASCULE_ASSIGN(Decoder decoder, without_exceptions([&] { return bind(slot); }, "the sender's weights", device_));
-    bound = std::make_shared<const Decoder>(std::move(decoder));
-  }
-  current_ = bound;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Decoder> ServedWeights::bind(SlotId slot) const {
-  const auto find = [&](const std::string& name) -> absl::StatusOr<at::Tensor> {
-    const TensorView* view = receiver_->weights(slot).find(name);
-    if (view == nullptr) return invalid_argument("the sender's weights have no tensor ", name);
-    if (view->device != kHost && device_.is_cpu()) {
-      return invalid_argument(
-          "the sender's weights lie on a GPU, where --device=cpu cannot read them; start the engine ",
-          "with --device=cuda:", view->device,
-          ", or both ends with --sync=", plainest_endpoint(ComputesOn::kHost, "/dir"));
-    }
-    return libtorch::tensor_over(*view);
+  const c10::Device device = options.place.device;
+  const auto bind = [config, dtype, device, joined = std::move(joined)](const Weights& weights, const std::string&) {
+    return bind_decoder(config, dtype, joined, device, weights);
   };
-  WeightMap weights, joined;
-  for (const TensorSpec& spec : weight_specs(config_, dtype_)) {
-    BASCULE_ASSIGN(weights[spec.name], find(spec.name));
-  }
-  for (const JoinedWeights& one : joined_) {
-    BASCULE_ASSIGN(joined[one.name], find(one.name));
-  }
-  BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config_, weights, joined));
-  return Decoder(std::move(bound));
+  std::unique_ptr<ServedWeights> served(new ServedWeights());
+  served->followed_.emplace(std::move(receiver), bind, "the sender's weights", device);
+  return served;
 }
+
+Served ServedWeights::commit() { return followed_ ? followed_->commit() : Served{.ready = true}; }
+
+Served ServedWeights::look() const { return followed_ ? followed_->look() : Served{.ready = true}; }
 
 }  // namespace bascule::ref

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 namespace bascule::ref {
 namespace {
@@ -40,7 +41,8 @@ std::array<std::int64_t, StepNumbers::kParts + 1> offsets_of(const StepShape& sh
       8 * shape.picked,
       static_cast<std::int64_t>(sizeof(ops::Draw)) * shape.draws,
       static_cast<std::int64_t>(sizeof(ops::Adjustment)) * shape.adjusted,
-      static_cast<std::int64_t>(sizeof(ops::BiasedToken)) * shape.biased};
+      static_cast<std::int64_t>(sizeof(ops::BiasedToken)) * shape.biased,
+      static_cast<std::int64_t>(sizeof(ops::AdapterTile)) * shape.adapter_tiles};
   std::array<std::int64_t, StepNumbers::kParts + 1> offsets{};
   for (std::size_t i = 0; i < bytes.size(); ++i) offsets[i + 1] = offsets[i] + (bytes[i] + 15) / 16 * 16;
   return offsets;
@@ -63,12 +65,14 @@ ops::Draw draw_for(const Sequence& sequence, std::uint64_t drawn, std::int64_t r
           .raw = params.logprobs == LogprobsMode::kRaw};
 }
 
-StepShape StepNumbers::shape_of(std::span<const Row> rows) {
+StepShape StepNumbers::shape_of(std::span<const Row> rows, const FactorsOf& factors_of) {
   StepShape shape;
+  std::map<AdapterId, std::int64_t> adapted;  // tokens of each adapter
   shape.rows = static_cast<std::int64_t>(rows.size());
   for (const Row& row : rows) {
     const auto count = static_cast<std::int64_t>(row.count);
     shape.tokens += count;
+    if (row.sequence->adapter != kNoAdapter) adapted[row.sequence->adapter] += count;
     shape.blocks = std::max(shape.blocks, blocks_of(row));
     if (is_single(row))
       ++shape.singles;
@@ -83,6 +87,10 @@ StepShape StepNumbers::shape_of(std::span<const Row> rows) {
     }
   }
   shape.picks_all = shape.picked == shape.tokens;
+  for (const auto& [adapter, tokens] : adapted) {
+    shape.adapter_tiles += (tokens + ops::kTileRows - 1) / ops::kTileRows;
+    shape.rank = std::max<std::int64_t>(shape.rank, factors_of(adapter).rank);
+  }
   return shape;
 }
 
@@ -98,6 +106,8 @@ StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows
           .draws = up(shape.draws, most_rows),
           .adjusted = up(shape.adjusted, most_rows),
           .biased = next_power(shape.biased),
+          .adapter_tiles = next_power(shape.adapter_tiles),
+          .rank = next_power(shape.rank),
           .picks_all = shape.picks_all};
 }
 
@@ -122,7 +132,7 @@ at::Tensor StepNumbers::tensor(Part part, std::int64_t count) const {
 }
 
 void StepNumbers::upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
-                         std::int64_t spare_block) {
+                         std::int64_t spare_block, const FactorsOf& factors_of) {
   turn_ = 1 - turn_;
   lay_out(shape);
   begins_.assign(rows.size(), 0);
@@ -144,7 +154,26 @@ void StepNumbers::upload(std::span<const Row> rows, std::span<const std::int32_t
   put(true, 0, 0);
   put(false, shape.singles, shape.singles);
   pad_draws();
+  put_adapters(rows, factors_of);
   device_.narrow(0, 0, offsets_.back()).copy_(hosts_[turn_].narrow(0, 0, offsets_.back()), /*non_blocking=*/true);
+}
+
+// Tokens of one adapter stand side by side in tiles, wherever they stand in the batch.
+void StepNumbers::put_adapters(std::span<const Row> rows, const FactorsOf& factors_of) {
+  std::map<AdapterId, std::vector<std::int32_t>> tokens;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t t = 0; rows[i].sequence->adapter != kNoAdapter && t < rows[i].count; ++t)
+      tokens[rows[i].sequence->adapter].push_back(static_cast<std::int32_t>(begins_[i]) + static_cast<std::int32_t>(t));
+  ops::AdapterTile* tile = host<ops::AdapterTile>(kAdapterTiles);
+  ops::AdapterTile* const end = tile + shape_.adapter_tiles;
+  for (const auto& [adapter, own] : tokens)
+    for (std::size_t first = 0; first < own.size(); first += ops::kTileRows) {
+      *tile = {.factors = factors_of(adapter).modules,
+               .count = static_cast<std::int32_t>(std::min<std::size_t>(ops::kTileRows, own.size() - first))};
+      std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(first), tile->count, tile->tokens.begin());
+      ++tile;
+    }
+  std::fill(tile, end, ops::AdapterTile{});
 }
 
 void StepNumbers::put_row(const Row& row, std::span<const std::int32_t> draws_before, std::int64_t number,

@@ -11,12 +11,15 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include <bascule/trainer_ref/engine/compute/gpu_adapters.h>
 #include <bascule/trainer_ref/engine/schedule/step.h>
 #include <bascule/trainer_ref/ops/adjust_logits.h>
 #include <bascule/trainer_ref/ops/draw.h>
+#include <bascule/trainer_ref/ops/low_rank.h>
 #include <bascule/trainer_ref/ops/paged_attention.h>
 
 namespace bascule::ref {
@@ -30,11 +33,16 @@ struct StepShape {
   std::int64_t tiles = 0;
   std::int64_t picked = 0;  // tokens whose logits are made
   std::int64_t draws = 0;
-  std::int64_t adjusted = 0;  // rows of logits that requests change; 0: no kernel does
-  std::int64_t biased = 0;    // tokens that have a bias, over all of these rows
-  bool picks_all = false;     // all tokens, in their order
+  std::int64_t adjusted = 0;       // rows of logits that requests change; 0: no kernel does
+  std::int64_t biased = 0;         // tokens that have a bias, over all of these rows
+  std::int64_t adapter_tiles = 0;  // 0: no token has an adapter
+  std::int64_t rank = 0;           // the highest of those adapters
+  bool picks_all = false;          // all tokens, in their order
   auto operator<=>(const StepShape&) const = default;
 };
+
+// Where the kernels find an adapter's factors.
+using FactorsOf = std::function<GpuAdapters::Factors(AdapterId adapter)>;
 
 class StepNumbers {
  public:
@@ -51,11 +59,12 @@ class StepNumbers {
     kDraws,
     kAdjustments,
     kBiased,
+    kAdapterTiles,
     kParts
   };
 
   // The shape of `rows`, in the order of the batch.
-  static StepShape shape_of(std::span<const Row> rows);
+  static StepShape shape_of(std::span<const Row> rows, const FactorsOf& factors_of);
   // Rounds `shape` up to one of a few shapes, so that few graphs are recorded. Every count grows to the next power of
   // two, but to at most `most_rows` and `most_blocks`; 128 or more tokens of prompts grow by at most a quarter.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
@@ -68,12 +77,13 @@ class StepNumbers {
   // The step before the last must be over, because two host buffers take turns. Padding writes to `spare_block`.
   // `draws_before` has the first draw of each row of the last step.
   void upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
-              std::int64_t spare_block);
+              std::int64_t spare_block, const FactorsOf& factors_of);
 
   const StepShape& shape() const { return shape_; }
   // A part on the device. `Element` must be the part's type: int64 for kTokenIds, kPositions, kPlaces and kPicked (the
   // token for each row of the logits); int32 for kContexts, kRowOf, kDrawnBy (-1: the token is known) and kBlocks;
-  // PromptTile for kTiles; Draw for kDraws; Adjustment for kAdjustments; BiasedToken for kBiased.
+  // PromptTile for kTiles; Draw for kDraws; Adjustment for kAdjustments; BiasedToken for kBiased; AdapterTile for
+  // kAdapterTiles.
   template <typename Element>
   const Element* at(Part part) const {
     return reinterpret_cast<const Element*>(device_.const_data_ptr<std::uint8_t>() + offsets_[part]);
@@ -96,6 +106,7 @@ class StepNumbers {
   void pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_draws();
+  void put_adapters(std::span<const Row> rows, const FactorsOf& factors_of);
 
   std::array<at::Tensor, 2> hosts_;  // uint8; one may be copied while the other is written
   std::size_t turn_ = 0;

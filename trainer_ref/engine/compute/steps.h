@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/engine/compute/place.h>
+#include <bascule/trainer_ref/engine/compute/served_adapters.h>
 #include <bascule/trainer_ref/engine/schedule/runner.h>
 #include <bascule/trainer_ref/engine/schedule/step.h>
 #include <bascule/trainer_ref/graphs/graphs.h>
@@ -30,8 +31,10 @@ struct StepsOptions {
 class Steps {
  public:
   virtual ~Steps() = default;
-  // Like Runner::start(). LibTorch's exceptions pass through; after one, do not call finish() for this step.
-  virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
+  // Like Runner::start(), with the model's weights and those of the adapters that its rows have. LibTorch's exceptions
+  // pass through; after one, do not call finish() for this step.
+  virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder,
+                     const ServedAdapters& adapters) = 0;
   // Finishes the oldest step that was started, and returns an output for each row.
   virtual std::vector<RowOutput> finish() = 0;
   virtual bool runs_ahead() const { return false; }

@@ -19,7 +19,7 @@ bool is_sound(const std::vector<RowOutput>& outputs) {
 }  // namespace
 
 TorchRunner::TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights)
-    : config_(config), options_(std::move(options)), weights_(std::move(weights)) {
+    : config_(config), options_(std::move(options)), weights_(std::move(weights)), adapters_(options_.max_adapters) {
   make();
 }
 
@@ -39,11 +39,28 @@ Served TorchRunner::commit() {
   try {
     const AtPlace at_place(options_.place);
     served_ = weights_->commit();
+    adapters_.commit();
   } catch (const std::exception& error) {  // the device has failed
     served_.ready = served_.changed = false;
     served_.error = absl::InternalError(cat("LibTorch: ", text_of(error)));
   }
   return served_;
+}
+
+Served TorchRunner::look() {
+  Served served = weights_->look();
+  served.pending = served.pending || adapters_.pending();
+  return served;
+}
+
+absl::Status TorchRunner::set_adapter(AdapterId id, std::unique_ptr<AdapterWeights> weights) {
+  const AtPlace at_place(options_.place);
+  return adapters_.set(id, std::move(weights));
+}
+
+void TorchRunner::remove_adapter(AdapterId id) {
+  const AtPlace at_place(options_.place);
+  adapters_.remove(id);
 }
 
 void TorchRunner::start(const Step& step) {
@@ -53,7 +70,7 @@ void TorchRunner::start(const Step& step) {
   if (!before.ok()) return;
   try {
     const AtPlace at_place(options_.place);
-    steps_->start(step, weights_->decoder());
+    steps_->start(step, weights_->decoder(), adapters_);
   } catch (const std::exception& error) {
     started = absl::InternalError(cat("LibTorch: ", text_of(error)));
   }

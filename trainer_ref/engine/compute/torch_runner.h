@@ -5,10 +5,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <bascule/trainer_ref/engine/compute/make_steps.h>
+#include <bascule/trainer_ref/engine/compute/served_adapters.h>
 #include <bascule/trainer_ref/engine/compute/served_weights.h>
 #include <bascule/trainer_ref/engine/schedule/runner.h>
 
@@ -16,6 +18,7 @@ namespace bascule::ref {
 
 struct RunnerOptions {
   std::size_t blocks = 1024;  // of the cache
+  std::size_t max_adapters = 0;
   at::ScalarType dtype = at::kFloat;
   Place place{};
   // On a GPU, replays steps as graphs. Null: steps run without graphs.
@@ -31,7 +34,10 @@ class TorchRunner final : public Runner {
   TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights);
 
   Served commit() override;
-  Served look() override { return weights_->look(); }
+  Served look() override;
+  absl::Status set_adapter(AdapterId id, std::unique_ptr<AdapterWeights> weights) override;
+  void remove_adapter(AdapterId id) override;
+  std::span<const ServedAdapter> adapters() const override { return adapters_.served(); }
   void start(const Step& step) override;
   absl::StatusOr<std::vector<RowOutput>> finish() override;
   bool runs_ahead() const override { return steps_ && steps_->runs_ahead(); }
@@ -47,6 +53,7 @@ class TorchRunner final : public Runner {
   const ModelConfig config_;
   const RunnerOptions options_;
   std::unique_ptr<ServedWeights> weights_;
+  ServedAdapters adapters_;
   std::unique_ptr<Steps> steps_;      // none while asleep
   std::deque<absl::Status> started_;  // the status of each unfinished step
   Served served_;

@@ -118,6 +118,9 @@ json Answer::told(std::uint64_t index, const Piece& piece) {
   told["token_ids"] = token_ids_of(piece.samples);
   told["epochs"] = piece.epochs;
   told["versions"] = piece.versions;
+  if (!options_.adapter.empty())
+    told["adapter"] = {
+        {"name", options_.adapter}, {"epochs", piece.adapter_epochs}, {"versions", piece.adapter_versions}};
   return told;
 }
 
@@ -125,7 +128,7 @@ json Answer::around(json choices, std::string_view object) const {
   return {{"id", cat(options_.chat ? "chatcmpl-" : "cmpl-", id_)},
           {"object", object},
           {"created", created_},
-          {"model", card_.id},
+          {"model", options_.adapter.empty() ? card_.id : options_.adapter},
           {"choices", std::move(choices)}};
 }
 
@@ -155,6 +158,8 @@ std::string Answer::whole(const Completion& completion) {
     json choice = told(sequence->choice, {.samples = sequence->samples,
                                           .epochs = sequence->epochs,
                                           .versions = sequence->versions,
+                                          .adapter_epochs = sequence->adapter_epochs,
+                                          .adapter_versions = sequence->adapter_versions,
                                           .finish = sequence->finish,
                                           .scores = sequence->prompt_scores.get()});
     if (options_.best > 0) choice["index"] = choices.size();
@@ -207,6 +212,10 @@ std::string Answer::events(std::span<const NewToken> tokens) {
     piece.samples.push_back(token.sample);
     piece.epochs.push_back(token.made_by.epoch);
     piece.versions.push_back(token.made_by.version);
+    if (!options_.adapter.empty()) {
+      piece.adapter_epochs.push_back(token.made_by.adapter_epoch);
+      piece.adapter_versions.push_back(token.made_by.adapter_version);
+    }
     piece.finish = token.finish;
     piece.scores = token.prompt_scores.get();
   }
@@ -223,6 +232,8 @@ std::string Answer::last_events(const Completion& completion) {
       events += event_of(sequence->choice, {.samples = {},
                                             .epochs = {},
                                             .versions = {},
+                                            .adapter_epochs = {},
+                                            .adapter_versions = {},
                                             .finish = sequence->finish,
                                             .scores = sequence->prompt_scores.get()});
   if (options_.include_usage) {

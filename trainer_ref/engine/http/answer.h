@@ -35,6 +35,8 @@ class Answer {
     std::vector<Sample> samples;
     std::vector<Epoch> epochs;
     std::vector<Version> versions;
+    std::vector<Epoch> adapter_epochs;  // empty without an adapter
+    std::vector<Version> adapter_versions;
     FinishReason finish = FinishReason::kNone;
     const PromptScores* scores = nullptr;
   };

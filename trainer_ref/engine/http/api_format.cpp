@@ -28,6 +28,23 @@ json model_json(const ModelCard& card, std::string_view id) {
           {"takes_messages", card.chat.has_value()}};
 }
 
+// As vLLM lists it, and which version it serves.
+json adapter_json(const ModelCard& card, const AdapterEntry& adapter) {
+  json model = model_json(card, adapter.name);
+  model["created"] = adapter.created;
+  model["root"] = adapter.source;
+  model["parent"] = card.id;
+  model["ready"] = adapter.served.ready;
+  model["epoch"] = adapter.served.epoch;
+  model["version"] = adapter.served.version;
+  if (!adapter.served.error.ok()) model["error"] = std::string(message_of(adapter.served.error));
+  return model;
+}
+
+std::vector<AdapterEntry> adapters_of(const ModelCard& card) {
+  return card.adapters != nullptr ? card.adapters->all() : std::vector<AdapterEntry>();
+}
+
 }  // namespace
 
 // Tokens of a byte-level vocabulary may cut a character in two: bytes that are not UTF-8 become U+FFFD.
@@ -36,10 +53,16 @@ std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::
 std::string models_json(const ModelCard& card) {
   json models = json::array({model_json(card, card.id)});
   for (const std::string& id : card.other_ids) models.push_back(model_json(card, id));
+  for (const AdapterEntry& adapter : adapters_of(card)) models.push_back(adapter_json(card, adapter));
   return dumped({{"object", "list"}, {"data", std::move(models)}});
 }
 
-std::string one_model_json(const ModelCard& card, std::string_view id) { return dumped(model_json(card, id)); }
+std::string one_model_json(const ModelCard& card, std::string_view id) {
+  if (!answers_to(card, id))
+    for (const AdapterEntry& adapter : adapters_of(card))
+      if (adapter.name == id) return dumped(adapter_json(card, adapter));
+  return dumped(model_json(card, id));
+}
 
 std::string version_json() {
   return dumped({{"version", cat(BASCULE_VERSION_MAJOR, ".", BASCULE_VERSION_MINOR, ".", BASCULE_VERSION_PATCH)}});
@@ -104,6 +127,11 @@ std::string health_json(const EngineStats& stats, std::string_view state, const 
   json health{{"state", state},        {"version", stats.served.version}, {"epoch", stats.served.epoch},
               {"worker", card.worker}, {"device", card.device},           {"attached", stats.served.attached}};
   if (!stats.served.error.ok()) health["error"] = std::string(message_of(stats.served.error));
+  for (const AdapterEntry& adapter : adapters_of(card))
+    health["adapters"][adapter.name] = {{"ready", adapter.served.ready},
+                                        {"epoch", adapter.served.epoch},
+                                        {"version", adapter.served.version},
+                                        {"attached", adapter.served.attached}};
   return dumped(health);
 }
 
@@ -127,6 +155,11 @@ std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
   page.gauge("cache_blocks_used", "Blocks held by sequences.", stats.blocks_used);
   page.gauge("version", "Version of the weights served; 0: a checkpoint's own, or none yet.", stats.served.version);
   page.gauge("epoch", "Epoch of the sender of these weights.", stats.served.epoch);
+  if (const std::vector<AdapterEntry> adapters = adapters_of(card); !adapters.empty()) {
+    page.family("adapter_version", "gauge", "Version of each adapter that is served.");
+    for (const AdapterEntry& adapter : adapters)
+      if (adapter.served.ready) page.sample({{"adapter", adapter.name}}, adapter.served.version);
+  }
   page.counter("graphs_recorded_total", "Graphs recorded: shapes of steps, times slots.", stats.graphs.recorded);
   page.counter("graph_replays_total", "Steps that were replayed as a graph.", stats.graphs.replayed);
   page.gauge("sleeping", "1 while the cache is released, or about to be.", stats.asleep ? 1 : 0);

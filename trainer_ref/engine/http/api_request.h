@@ -35,6 +35,7 @@ struct AnswerOptions {
   std::vector<std::int64_t> asked_stop_ids;              // the ones that the request names
   std::int64_t min_tokens = 0;                           // so many tokens come before a stop string may end the text
   std::int64_t n = 1;                                    // completions of each prompt
+  std::string adapter = {};                              // its name; empty: the model itself
   std::int64_t best = 0;                                 // of them, only the so many likeliest are returned; 0: all
   Prompts prompts;                                       // if the answer reports them, else empty
   Prompts prompt_tails;  // of each prompt the last tokens, if it is not in the text; else empty

@@ -38,7 +38,7 @@ struct HttpRoutes::Route {
 
 std::span<const HttpRoutes::Route> HttpRoutes::routes() {
   using http::verb;
-  static constexpr std::array<Route, 15> kRoutes{{
+  static constexpr std::array<Route, 20> kRoutes{{
       {"/v1/completions", verb::post, false, false, &HttpRoutes::complete},
       {"/v1/chat/completions", verb::post, false, false, &HttpRoutes::chat},
       {"/v1/models", verb::get, false, false, &HttpRoutes::models},
@@ -51,6 +51,11 @@ std::span<const HttpRoutes::Route> HttpRoutes::routes() {
       {"/health", verb::get, true, true, &HttpRoutes::health},
       {"/ping", verb::get, true, true, &HttpRoutes::health},
       {"/metrics", verb::get, true, true, &HttpRoutes::metrics},
+      {"/v1/load_lora_adapter", verb::post, false, false, &HttpRoutes::load_lora_adapter},
+      {"/v1/unload_lora_adapter", verb::post, false, false, &HttpRoutes::unload_lora_adapter},
+      {"/set_lora_adapter", verb::post, false, false, &HttpRoutes::set_lora_adapter},
+      {"/clear_lora_adapter", verb::post, false, false, &HttpRoutes::clear_lora_adapter},
+      {"/lora/load", verb::post, false, false, &HttpRoutes::lora_load},
       {"/sleep", verb::post, false, false, &HttpRoutes::sleep},
       {"/wake_up", verb::post, false, false, &HttpRoutes::wake_up},
       {"/is_sleeping", verb::get, true, false, &HttpRoutes::is_sleeping},
@@ -67,12 +72,13 @@ const HttpRoutes::Route* HttpRoutes::find(const HttpHeader& header) {
 }
 
 HttpRoutes::HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key,
-                       AllowedOrigins origins)
+                       AllowedOrigins origins, std::shared_ptr<AdapterLoader> loader)
     : io_(io),
       engine_(engine),
       card_(std::move(card)),
       api_key_(std::move(api_key)),
       origins_(std::move(origins)),
+      loader_(std::move(loader)),
       pool_(engine.options().max_waiting + engine.options().limits.max_batch) {}
 
 bool HttpRoutes::for_watchers(const HttpHeader& header) {

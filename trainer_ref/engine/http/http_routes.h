@@ -15,6 +15,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include <bascule/trainer_ref/engine/http/adapter_request.h>
 #include <bascule/trainer_ref/engine/http/api.h>
 #include <bascule/trainer_ref/engine/http/http_waiting.h>
 #include <bascule/trainer_ref/engine/http/origins.h>
@@ -33,9 +34,10 @@ struct Routed {
 
 class HttpRoutes {
  public:
-  // With an empty `api_key`, anybody may send requests. As many requests may wait to be read as sequences may run
-  // and wait to run.
-  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key, AllowedOrigins origins);
+  // With an empty `api_key`, anybody may send requests. `loader` opens adapters; null: none are served. As many
+  // requests may wait to be read as sequences may run and wait to run.
+  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key, AllowedOrigins origins,
+             std::shared_ptr<AdapterLoader> loader);
 
   void drain() { draining_ = true; }  // work is refused afterwards, and /health says so
   bool draining() const { return draining_; }
@@ -78,6 +80,13 @@ class HttpRoutes {
   Reply sleep(HttpRequest& request, HttpConnection& connection);
   Reply wake_up(HttpRequest& request, HttpConnection& connection);
   Reply is_sleeping(HttpRequest& request, HttpConnection& connection);
+  Reply load_lora_adapter(HttpRequest& request, HttpConnection& connection);
+  Reply unload_lora_adapter(HttpRequest& request, HttpConnection& connection);
+  Reply set_lora_adapter(HttpRequest& request, HttpConnection& connection);
+  Reply clear_lora_adapter(HttpRequest& request, HttpConnection& connection);
+  Reply lora_load(HttpRequest& request, HttpConnection& connection);
+  Reply load(ParseAdapter* parse, HttpRequest& request, HttpConnection& connection);
+  boost::asio::awaitable<absl::Status> first_version(std::string name);
   Reply rest(bool sleep, std::string_view target);
   Reply convert(Convert* convert, HttpRequest& request, HttpConnection& connection);
   boost::asio::awaitable<void> settle();
@@ -88,6 +97,7 @@ class HttpRoutes {
   const ModelCard card_;
   const std::string api_key_;
   const AllowedOrigins origins_;
+  const std::shared_ptr<AdapterLoader> loader_;
   std::mt19937_64 seeds_{std::random_device{}()};
   bool draining_ = false;
   WorkPool pool_;  // last: its threads use the rest

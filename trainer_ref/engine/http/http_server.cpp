@@ -33,11 +33,11 @@ constexpr std::chrono::seconds kLastWords{2};  // time after the drain to write 
 }  // namespace
 
 struct HttpServer::Impl {
-  Impl(HttpServerOptions given, Engine& engine, ModelCard card)
+  Impl(HttpServerOptions given, Engine& engine, ModelCard card, std::shared_ptr<AdapterLoader> loader)
       : options(std::move(given)),
         engine(engine),
         routes(io, engine, std::move(card), options.api_key,
-               AllowedOrigins(options.allowed_origins, !options.api_key.empty())) {}
+               AllowedOrigins(options.allowed_origins, !options.api_key.empty()), std::move(loader)) {}
 
   const HttpServerOptions options;
   const HttpLimits limits{.max_body_bytes = options.max_body_bytes,
@@ -136,8 +136,8 @@ HttpServer::~HttpServer() = default;
 const std::string& HttpServer::url() const { return impl_->url; }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions options, Engine& engine,
-                                                               ModelCard card) {
-  auto impl = std::make_unique<Impl>(std::move(options), engine, std::move(card));
+                                                               ModelCard card, std::shared_ptr<AdapterLoader> loader) {
+  auto impl = std::make_unique<Impl>(std::move(options), engine, std::move(card), std::move(loader));
   absl::StatusOr<tcp::acceptor> acceptor =
       listen_at(impl->io, "listen", {.host = impl->options.host, .port = impl->options.port});
   if (!acceptor.ok()) return acceptor.status();

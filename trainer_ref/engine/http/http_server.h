@@ -40,8 +40,9 @@ class HttpServer {
  public:
   // Binds and listens. Returns INVALID_ARGUMENT if there is no such address, UNAVAILABLE if it cannot be bound.
   // `engine` must outlive the server, and must be stopped before the server is destroyed, because the engine's
-  // callbacks use the server.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card);
+  // callbacks use the server. `loader` opens adapters; null: none are served.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card,
+                                                            std::shared_ptr<AdapterLoader> loader = nullptr);
   ~HttpServer();
 
   const std::string& url() const;  // "http://127.0.0.1:8000", with the port that was chosen; any thread

@@ -87,8 +87,9 @@ HttpRoutes::Reply HttpRoutes::one_model(HttpRequest& request, HttpConnection& /*
   constexpr std::string_view kPath = "/v1/models/";
   const std::string_view target = target_of(request);
   std::string id = without_percents(target.substr(kPath.size(), target.find('?') - kPath.size()));
-  if (!answers_to(card_, id) && id.ends_with('/')) id.pop_back();
-  if (!answers_to(card_, id)) co_return routed(refusal(not_served(card_, cat("\"", id, "\""))));
+  if (!find_model(card_, id, "").ok() && id.ends_with('/')) id.pop_back();
+  if (const auto found = find_model(card_, id, cat("\"", id, "\"")); !found.ok())
+    co_return routed(refusal(found.status()));
   co_return routed(answer(200, one_model_json(card_, id.empty() ? card_.id : id)));
 }
 

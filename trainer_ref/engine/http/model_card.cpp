@@ -43,9 +43,23 @@ bool answers_to(const ModelCard& card, std::string_view name) {
   return has(card.paths, name);
 }
 
+absl::StatusOr<AdapterEntry> find_model(const ModelCard& card, std::string_view name, std::string_view shown) {
+  if (answers_to(card, name)) {
+    const std::optional<AdapterEntry> active = card.adapters != nullptr ? card.adapters->active() : std::nullopt;
+    return active.value_or(AdapterEntry{});
+  }
+  const std::optional<AdapterEntry> adapter = card.adapters != nullptr ? card.adapters->find(name) : std::nullopt;
+  if (!adapter) return not_served(card, shown);
+  return *adapter;
+}
+
 absl::Status not_served(const ModelCard& card, std::string_view shown) {
-  const std::string others = card.other_ids.empty() ? "" : cat("\", \"", absl::StrJoin(card.other_ids, "\", \""));
-  return absl::NotFoundError(cat("model ", shown, " is not served here; this engine serves \"", card.id, others, "\""));
+  std::vector<std::string> served{card.id};
+  served.insert(served.end(), card.other_ids.begin(), card.other_ids.end());
+  if (card.adapters != nullptr)
+    for (AdapterEntry& adapter : card.adapters->all()) served.push_back(std::move(adapter.name));
+  return absl::NotFoundError(
+      cat("model ", shown, " is not served here; this engine serves \"", absl::StrJoin(served, "\", \""), "\""));
 }
 
 }  // namespace bascule::ref

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include <bascule/trainer_ref/chat/chat_template.h>
+#include <bascule/trainer_ref/engine/schedule/adapters.h>
 #include <bascule/trainer_ref/engine/schedule/sampler.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 
@@ -44,6 +46,7 @@ struct ModelCard {
   absl::Status no_chat;
   LogprobsMode logprobs = LogprobsMode::kRaw;  // for requests that do not choose
   RequestDefaults defaults;
+  const AdapterDirectory* adapters = nullptr;  // that requests may name; null: none
 };
 
 // Names the model: by `served`, or, if that is empty, by `folder`, which is as it was given to --model. A folder of
@@ -52,6 +55,10 @@ void name_model(ModelCard& card, const std::filesystem::path& folder, std::vecto
 
 // Whether a request for the model `name` is for this one. An empty name is for any model.
 bool answers_to(const ModelCard& card, std::string_view name);
+
+// The adapter that a request for `name` is for: its id is kNoAdapter if it is for the model itself. NOT_FOUND, with
+// `shown` in its text, if there is no such model.
+absl::StatusOr<AdapterEntry> find_model(const ModelCard& card, std::string_view name, std::string_view shown);
 
 // The error for another model's name, `shown` as the client gave it.
 absl::Status not_served(const ModelCard& card, std::string_view shown);

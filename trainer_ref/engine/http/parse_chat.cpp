@@ -92,7 +92,9 @@ absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& ca
   Fields fields(object);
   ApiRequest request;
   request.answer.chat = true;
-  BASCULE_TRY(check_model(fields, card));
+  BASCULE_ASSIGN(const AdapterEntry adapter, read_model(fields, card));
+  request.completion.adapter = adapter.id;
+  request.answer.adapter = adapter.name;
   read_shared_fields(fields, card, seed, request);
   request.answer.logprobs = read_chat_logprobs(fields);
   fields.neutral("echo", {false});

@@ -69,7 +69,9 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCa
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
   ApiRequest request;
-  BASCULE_TRY(check_model(fields, card));
+  BASCULE_ASSIGN(const AdapterEntry adapter, read_model(fields, card));
+  request.completion.adapter = adapter.id;
+  request.answer.adapter = adapter.name;
   read_shared_fields(fields, card, seed, request);
   fields.boolean("echo", request.answer.echo);
   request.answer.logprobs = read_completion_logprobs(fields);

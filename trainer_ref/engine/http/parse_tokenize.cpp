@@ -13,7 +13,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view text, const Mode
                                                const std::stop_token& stop) {
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
-  BASCULE_TRY(check_model(fields, card));
+  BASCULE_TRY(read_model(fields, card).status());
   const json* prompt = fields.find("prompt");
   bool add_special_tokens = prompt != nullptr;  // a chat template writes them itself
   fields.boolean("add_special_tokens", add_special_tokens);
@@ -37,7 +37,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view text, const Mode
 absl::StatusOr<DetokenizeRequest> parse_detokenize(std::string_view text, const ModelCard& card) {
   BASCULE_ASSIGN(const json object, parse_object(text));
   Fields fields(object);
-  BASCULE_TRY(check_model(fields, card));
+  BASCULE_TRY(read_model(fields, card).status());
   const json* tokens = fields.find("tokens");
   if (tokens == nullptr || !tokens->is_array())
     return invalid_argument("tokens: expected a list of token ids", tokens == nullptr ? "" : ", found ",

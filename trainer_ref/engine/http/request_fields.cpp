@@ -150,11 +150,11 @@ absl::StatusOr<json> parse_object(std::string_view text) {
   return object;
 }
 
-absl::Status check_model(Fields& fields, const ModelCard& card) {
+absl::StatusOr<AdapterEntry> read_model(Fields& fields, const ModelCard& card) {
   const json* model = fields.find("model");
-  if (model != nullptr && (!model->is_string() || !answers_to(card, model->get_ref<const std::string&>())))
-    return not_served(card, shown(*model));
-  return fields.status;
+  if (model == nullptr) return find_model(card, "", "");
+  if (!model->is_string()) return not_served(card, shown(*model));
+  return find_model(card, model->get_ref<const std::string&>(), shown(*model));
 }
 
 std::string context_length_of(const ModelCard& card) {

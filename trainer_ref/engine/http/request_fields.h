@@ -16,7 +16,8 @@ namespace bascule::ref {
 inline constexpr std::int64_t kMostTopLogprobs = 20;
 
 absl::StatusOr<nlohmann::json> parse_object(std::string_view text);
-absl::Status check_model(Fields& fields, const ModelCard& card);  // NOT_FOUND if the request names another model
+// The adapter that the request names, as find_model() finds it.
+absl::StatusOr<AdapterEntry> read_model(Fields& fields, const ModelCard& card);
 // The end of an error about a request that is too long. Clients recognise the error by these words, which are OpenAI's.
 std::string context_length_of(const ModelCard& card);
 

@@ -46,6 +46,10 @@ class BlockPool {
   // same tokens, that block stays the findable one.
   PrefixId publish(BlockId block, PrefixId parent, std::span<const std::int64_t> tokens);
 
+  // A prefix of no tokens, different from every other one: the parent of what is computed with other weights than the
+  // model's own.
+  PrefixId new_root() { return ++last_prefix_; }
+
   // Forgets all prefixes, for example because the weights have changed. Increments generation(), by which a sequence
   // knows that its prefix is forgotten.
   void drop_prefixes();

@@ -19,6 +19,7 @@ namespace bascule::ref {
 struct CompletionRequest {
   std::vector<std::vector<std::int64_t>> prompts;
   std::int64_t n = 1;  // completions of each prompt
+  AdapterId adapter = kNoAdapter;
   std::int64_t max_tokens = 16;
   std::int64_t max_length = std::numeric_limits<std::int64_t>::max();  // of a prompt and its completion
   SamplingParams sampling;

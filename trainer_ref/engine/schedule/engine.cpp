@@ -43,6 +43,13 @@ void Engine::stop() {
 
 absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
   RequestId id = 0;
+  if (request.adapter != kNoAdapter) {
+    const std::optional<AdapterEntry> adapter = adapters().find(request.adapter);
+    if (!adapter) return absl::NotFoundError("the adapter was unloaded");
+    if (!adapter->served.ready)
+      return unavailable("no version of the adapter ", adapter->name, " is served yet",
+                         adapter->served.error.ok() ? "" : cat(": ", adapter->served.error.message()));
+  }
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return unavailable("the engine sleeps; POST /wake_up first");
@@ -100,6 +107,11 @@ void Engine::wake() {
   changed_.notify_all();
 }
 
+void Engine::load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Loaded done) {
+  send(LoadAdapter{std::move(entry), in_place, std::move(weights), std::move(done)});
+}
+void Engine::unload_adapter(std::string name, Loaded done) { send(UnloadAdapter{std::move(name), std::move(done)}); }
+
 EngineStats Engine::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
@@ -147,6 +159,7 @@ void Engine::loop() {
       if (!commands.empty() || served_.pending || !served_.ready) complete_ahead();
     }
     for (Command& command : commands) std::visit([this](auto& given) { obey(std::move(given)); }, command);
+    if (!ahead_) adapters_.remove_unused(*runner_, [this](AdapterId id) { return !requests_of(id).empty(); });
     if (!ahead_ && !flip_waits()) flip();
     publish_stats();
     if (served_.ready) {
@@ -164,7 +177,9 @@ void Engine::loop() {
 void Engine::obey(Submitted command) {
   CompletionRequest& request = *command.request;
   ++counted_.requests;
-  pending_[command.id] = {std::move(command.done), request.choices(), {}};
+  pending_[command.id] = {std::move(command.done), request.adapter, request.choices(), {}};
+  if (request.adapter != kNoAdapter && !adapters().find(request.adapter))
+    return fail(command.id, absl::NotFoundError("the adapter was unloaded"));
   std::uint64_t choice = 0;
   for (const std::vector<std::int64_t>& prompt : request.prompts) {
     counted_.prompt_tokens += prompt.size();
@@ -178,6 +193,7 @@ void Engine::obey(Submitted command) {
       auto sequence = std::make_unique<Sequence>();
       sequence->request = command.id;
       sequence->choice = choice++;
+      sequence->adapter = request.adapter;
       sequence->sampling = request.sampling;
       sequence->max_tokens =
           std::min(request.max_tokens, request.max_length - static_cast<std::int64_t>(prompt.size()));
@@ -208,8 +224,14 @@ void Engine::obey(Cancelled command) {
 }
 
 void Engine::obey(AbortAll) {
+  std::vector<RequestId> all;
+  for (const auto& [id, pending] : pending_) all.push_back(id);
+  abort(all);
+}
+
+void Engine::abort(const std::vector<RequestId>& requests) {
   Scheduler::Sequences aborted;
-  for (const auto& [id, pending] : pending_) {
+  for (const RequestId id : requests) {
     for (auto& sequence : scheduler_.remove(id)) {
       sequence->finish = FinishReason::kAbort;
       aborted.push_back(std::move(sequence));
@@ -246,6 +268,20 @@ void Engine::obey(const WakeUp& command) {
   command.done(status);
 }
 
+void Engine::obey(LoadAdapter command) {
+  const std::string name = command.entry.name;
+  const absl::Status status =
+      adapters_.load(*runner_, std::move(command.entry), command.in_place, std::move(command.weights));
+  if (status.ok()) options_.log(cat("loaded the adapter ", name));
+  command.done(status);
+}
+
+void Engine::obey(const UnloadAdapter& command) {
+  const absl::Status status = adapters_.unload(command.name);
+  if (status.ok()) options_.log(cat("unloaded the adapter ", command.name));
+  command.done(status);
+}
+
 // Returns true if the flip must wait. Under kWait it must wait while anything runs, even if no version is pending: a
 // commit would take a version that arrives at that very moment.
 bool Engine::flip_waits() {
@@ -272,6 +308,7 @@ void Engine::flip() {
     stats_.served = served_;
   }
   report_connection();
+  flip_adapters(begin);
   if (!served_.changed) return;
   pool_.drop_prefixes();
   const double seconds = seconds_between(begin, Clock::now());
@@ -280,6 +317,29 @@ void Engine::flip() {
   options_.log(cat("serving version ", served_.version, " of epoch ", served_.epoch, ", flipped in ",
                    absl::FormatDuration(absl::Seconds(seconds)), " with ", scheduler_.running(), " running"));
   if (options_.on_update == OnUpdate::kAbort) obey(AbortAll{});
+}
+
+// Requests of an adapter whose version must no longer be used end; the others go on.
+void Engine::flip_adapters(Clock::time_point begin) {
+  for (const auto& [id, name, served] : adapters_.take_changes(*runner_)) {
+    if (!served.ready) {
+      for (const RequestId request : requests_of(id))
+        fail(request, unavailable("the version of the adapter ", name, " is no longer served",
+                                  served.error.ok() ? "" : cat(": ", served.error.message())));
+    } else if (served.changed) {
+      ++counted_.flips;
+      counted_.stall_seconds += seconds_between(begin, Clock::now());
+      options_.log(cat("serving version ", served.version, " of epoch ", served.epoch, " of the adapter ", name));
+      if (options_.on_update == OnUpdate::kAbort) abort(requests_of(id));
+    }
+  }
+}
+
+std::vector<RequestId> Engine::requests_of(AdapterId adapter) const {
+  std::vector<RequestId> requests;
+  for (const auto& [id, pending] : pending_)
+    if (pending.adapter == adapter) requests.push_back(id);
+  return requests;
 }
 
 void Engine::report_connection() {

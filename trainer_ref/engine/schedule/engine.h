@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/engine/schedule/completion.h>
+#include <bascule/trainer_ref/engine/schedule/loaded_adapters.h>
 #include <bascule/trainer_ref/engine/schedule/scheduler.h>
 #include <bascule/transport/deadline.h>
 
@@ -68,8 +69,9 @@ class Engine {
   // Ends the thread after the current step. What still runs is dropped; no `done` is called or kept.
   void stop();
 
-  // Returns UNAVAILABLE if no version is served yet, RESOURCE_EXHAUSTED if too many sequences wait. An accepted request
-  // also ends with UNAVAILABLE if the served version must no longer be used.
+  // Returns UNAVAILABLE if no version of the model or the adapter is served yet, NOT_FOUND if the adapter is gone,
+  // RESOURCE_EXHAUSTED if too many sequences wait. An accepted request also ends with UNAVAILABLE if the served version
+  // must no longer be used.
   absl::StatusOr<RequestId> submit(CompletionRequest request, Done done);
   void cancel(RequestId request);  // frees its place; its `done` may still be called if it ended meanwhile
   void abort_all();                // ends every request with what it has and finish_reason "abort"
@@ -82,6 +84,16 @@ class Engine {
   // Allocates the cache and accepts requests again. If there is too little memory, reports UNAVAILABLE and stays
   // asleep.
   void wake_up(Slept done);
+
+  // Serves an adapter under a name. Calls `done` with OK once it is listed: its first version may still have to come
+  // (AdapterEntry::served). With `in_place`, an adapter of that name gets the new weights, and its requests continue
+  // with them; else ALREADY_EXISTS. Also returns the errors of Runner::set_adapter().
+  using Loaded = std::function<void(const absl::Status&)>;
+  void load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Loaded done);
+  // Takes no more requests for an adapter; running ones end with it, and then it is removed. NOT_FOUND if there is
+  // none.
+  void unload_adapter(std::string name, Loaded done);
+  AdapterDirectory& adapters() { return adapters_.directory(); }
 
   EngineStats stats() const;
 
@@ -110,9 +122,20 @@ class Engine {
     std::uint64_t sleeps;  // calls of sleep() before it
     Slept done;
   };
-  using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp>;
+  struct LoadAdapter {
+    AdapterEntry entry;
+    bool in_place;
+    std::unique_ptr<AdapterWeights> weights;
+    Loaded done;
+  };
+  struct UnloadAdapter {
+    std::string name;
+    Loaded done;
+  };
+  using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp, LoadAdapter, UnloadAdapter>;
   struct Pending {
     Done done;
+    AdapterId adapter = kNoAdapter;
     std::size_t choices = 0;
     Scheduler::Sequences ended;
   };
@@ -124,15 +147,20 @@ class Engine {
   void obey(AbortAll command);
   void obey(Sleep command);
   void obey(const WakeUp& command);
+  void obey(LoadAdapter command);
+  void obey(const UnloadAdapter& command);
   void fall_asleep();
   bool flip_waits();
   void flip();
+  void flip_adapters(Clock::time_point begin);
   void report_connection();
   void step();
   void complete(Step step);
   void complete_ahead();
   void step_failed(Step step, const absl::Status& why);
   void end(Scheduler::Sequences sequences);
+  std::vector<RequestId> requests_of(AdapterId adapter) const;
+  void abort(const std::vector<RequestId>& requests);
   void fail_all(const absl::Status& why);
   void fail(RequestId request, const absl::Status& why);
   void publish_stats();
@@ -144,6 +172,7 @@ class Engine {
   // The engine's thread alone.
   BlockPool pool_;
   Scheduler scheduler_;
+  LoadedAdapters adapters_{scheduler_};
   std::map<RequestId, Pending> pending_;
   Served served_;
   EngineStats counted_;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +24,18 @@ struct Served {
   absl::Status error = {};  // why it is not ready, if known
 };
 
+// An adapter's weights, opened by an AdapterLoader for the runner that uses them.
+class AdapterWeights {
+ public:
+  virtual ~AdapterWeights() = default;
+};
+
+// What an adapter's next rows will use.
+struct ServedAdapter {
+  AdapterId id = kNoAdapter;
+  Served served = {};
+};
+
 // Steps that were replayed as graphs of a GPU.
 struct GraphCounts {
   std::uint64_t recorded = 0, replayed = 0;
@@ -30,9 +44,11 @@ struct GraphCounts {
 class Runner {
  public:
   virtual ~Runner() = default;
-  // Flips to a pending version, at a token boundary. Blocks only with a single copy, while it is written.
+  // Flips to pending versions, of the model and of adapters, at a token boundary. Blocks only with a single copy, while
+  // it is written. Returns what is served of the model; adapters() tells the rest.
   virtual Served commit() = 0;
-  // Returns what is served, and whether it may still be served, without a flip. Does not block.
+  // Returns what is served, and whether it may still be served, without a flip. `pending` includes adapters. Does not
+  // block.
   virtual Served look() = 0;
   // Begins to compute `step`. Its sequences must not change until this returns.
   virtual void start(const Step& step) = 0;
@@ -46,6 +62,16 @@ class Runner {
     start(step);
     return finish();
   }
+
+  // Adds an adapter, or gives it other weights. The next commit() begins to serve them. RESOURCE_EXHAUSTED says that
+  // there is no room for another one; INVALID_ARGUMENT, why these weights cannot be used.
+  virtual absl::Status set_adapter(AdapterId /*id*/, std::unique_ptr<AdapterWeights> /*weights*/) {
+    return absl::UnimplementedError("this engine serves no adapters");
+  }
+  // Call it when no row uses the adapter any more.
+  virtual void remove_adapter(AdapterId /*id*/) {}
+  // All adapters, as the last commit() left them; `changed` tells what it changed. Valid until the next call.
+  virtual std::span<const ServedAdapter> adapters() const { return {}; }
 
   // Called while nothing runs: frees the memory that only steps need, above all the cache, whose contents are lost.
   // Weights stay, and commit() continues to flip. No step may start until wake_up() has returned OK.

@@ -34,6 +34,10 @@ void append(Sequence& sequence, Sample sample, MadeBy made_by) {
   sequence.tokens.push_back(token);
   sequence.epochs.push_back(made_by.epoch);
   sequence.versions.push_back(made_by.version);
+  if (sequence.adapter != kNoAdapter) {
+    sequence.adapter_epochs.push_back(made_by.adapter_epoch);
+    sequence.adapter_versions.push_back(made_by.adapter_version);
+  }
   if (std::binary_search(sequence.stop_token_ids.begin(), sequence.stop_token_ids.end(), token) ||
       (sequence.text_end && sequence.text_end(token))) {
     sequence.finish = FinishReason::kStop;
@@ -42,6 +46,22 @@ void append(Sequence& sequence, Sample sample, MadeBy made_by) {
   }
   if (sequence.sink) sequence.sink->put({sequence.choice, sample, made_by, sequence.finish, sequence.prompt_scores});
   sequence.samples.push_back(std::move(sample));
+}
+
+void Scheduler::serve(AdapterId adapter, Epoch epoch, Version version) {
+  adapters_[adapter] = {.root = pool_.new_root(), .epoch = epoch, .version = version};
+}
+
+PrefixId Scheduler::root_of(const Sequence& sequence) const {
+  return sequence.adapter == kNoAdapter ? kNoPrefix : adapters_.at(sequence.adapter).root;
+}
+
+MadeBy Scheduler::made_by(const Sequence& sequence, MadeBy served) const {
+  if (sequence.adapter == kNoAdapter) return served;
+  const Adapter& adapter = adapters_.at(sequence.adapter);
+  served.adapter_epoch = adapter.epoch;
+  served.adapter_version = adapter.version;
+  return served;
 }
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
@@ -67,7 +87,6 @@ void Scheduler::free(Sequence& sequence) {
   sequence.blocks.clear();
   sequence.computed = 0;
   sequence.published = 0;
-  sequence.prefix = kNoPrefix;
 }
 
 void Scheduler::preempt_youngest() {
@@ -194,6 +213,7 @@ bool Scheduler::has_room_for(const Sequence& sequence) const {
 
 void Scheduler::reuse_prefix(Sequence& sequence) {
   sequence.generation = pool_.generation();
+  sequence.prefix = sequence.root = root_of(sequence);
   if (sequence.wants_scores()) return;  // they need every position's logits
   const std::span<const std::int64_t> tokens(sequence.tokens);
   // At least one token is computed: the step must make logits.
@@ -210,7 +230,7 @@ void Scheduler::reuse_prefix(Sequence& sequence) {
 
 void Scheduler::publish_blocks(Sequence& sequence) {
   // Keys and values of other weights are good enough to continue with, but not to be given to another sequence.
-  if (sequence.generation != pool_.generation()) return;
+  if (sequence.generation != pool_.generation() || sequence.root != root_of(sequence)) return;
   const std::span<const std::int64_t> tokens(sequence.tokens);
   while ((sequence.published + 1) * kBlockTokens <= sequence.computed) {
     const auto block_tokens = tokens.subspan(sequence.published * kBlockTokens, kBlockTokens);
@@ -219,7 +239,7 @@ void Scheduler::publish_blocks(Sequence& sequence) {
   }
 }
 
-Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind) {
+Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> outputs, MadeBy served, Step* behind) {
   Sequences ended;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     if (step.rows[i].sequence == nullptr) continue;
@@ -233,8 +253,9 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> 
     if (std::exchange(sequence.suspect, false)) --suspects_;
     Sequences siblings = std::exchange(sequence.siblings, {});
     std::vector<Sample>& samples = outputs[i].samples;
-    append(sequence, std::move(samples.front()), made_by);
-    fork(sequence, std::move(siblings), std::span(samples).subspan(1), made_by, ended);
+    const MadeBy by = made_by(sequence, served);
+    append(sequence, std::move(samples.front()), by);
+    fork(sequence, std::move(siblings), std::span(samples).subspan(1), by, ended);
   }
   if (behind != nullptr)
     for (Row& row : behind->rows)
@@ -275,6 +296,7 @@ void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<Sample> sampl
     sibling->computed = lead.prompt_tokens;
     sibling->published = std::min(lead.published, full);
     sibling->prefix = lead.prefix;
+    sibling->root = lead.root;
     sibling->generation = lead.generation;
     running_.push_back(std::move(sibling));
   }

@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include <bascule/trainer_ref/engine/schedule/block_pool.h>
 #include <bascule/trainer_ref/engine/schedule/step.h>
 
@@ -57,7 +58,8 @@ class Scheduler {
 
   // Call it after the runner computed `step`; outputs[i] belongs to its rows[i], and is moved from. Returns the
   // sequences that ended. If a step was planned after this one, pass it: its rows for these become void.
-  Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind = nullptr);
+  // `served` are the model's weights that computed the step.
+  Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy served, Step* behind = nullptr);
 
   // Call it instead of complete() if `step` failed and the cache is lost. All running sequences wait again, to be
   // computed anew; the sequences of `step` are suspects. Do not call it while another step runs.
@@ -65,6 +67,11 @@ class Scheduler {
 
   // Removes a request's sequences, running or waiting. Call it only when every step was completed or put back.
   Sequences remove(RequestId request);
+
+  // Call it when an adapter begins to serve a version: its sequences continue with it, and share no blocks with what
+  // was computed before.
+  void serve(AdapterId adapter, Epoch epoch, Version version);
+  void forget(AdapterId adapter) { adapters_.erase(adapter); }  // once it has no sequences
 
   std::size_t running() const { return running_.size(); }
   std::size_t waiting() const { return waiting_.size(); }
@@ -79,6 +86,8 @@ class Scheduler {
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
   void free(Sequence& sequence);
+  PrefixId root_of(const Sequence& sequence) const;
+  MadeBy made_by(const Sequence& sequence, MadeBy served) const;
   void fork(Sequence& lead, Sequences siblings, std::span<Sample> samples, MadeBy made_by, Sequences& ended);
   Step schedule_a_suspect();
   void preempt_all_but(const Sequence& sequence);
@@ -89,6 +98,12 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> waiting_;
   Sequences running_;  // the oldest first
   std::vector<std::pair<BlockId, BlockId>> copies_;
+  struct Adapter {
+    PrefixId root = kNoPrefix;
+    Epoch epoch = 0;
+    Version version = 0;
+  };
+  absl::flat_hash_map<AdapterId, Adapter> adapters_;
   std::size_t suspects_ = 0;
   std::uint64_t preemptions_ = 0;
   std::uint64_t reused_tokens_ = 0;

@@ -15,12 +15,18 @@ namespace bascule::ref {
 
 using RequestId = std::uint64_t;
 
+// An adapter that is loaded (adapters.h). Never given twice.
+using AdapterId = std::uint32_t;
+inline constexpr AdapterId kNoAdapter = 0;
+
 enum class FinishReason { kNone, kStop, kLength, kAbort };
 
-// The weights that made a token.
+// The weights that made a token: the model's, and the adapter's if there is one.
 struct MadeBy {
   Epoch epoch = 0;
   Version version = 0;
+  Epoch adapter_epoch = 0;
+  Version adapter_version = 0;
 };
 
 // What a client requests about its prompt's tokens: how likely each was after the ones before it, and the `count`
@@ -52,6 +58,7 @@ using TextEnd = std::function<bool(std::int64_t token)>;
 struct Sequence {
   RequestId request = 0;
   std::uint64_t choice = 0;  // its place among the request's completions
+  AdapterId adapter = kNoAdapter;
   SamplingParams sampling;
   std::int64_t max_tokens = 16;                 // 0: the prompt is computed, and nothing generated
   std::vector<std::int64_t> stop_token_ids;     // sorted, with the model's end token unless it is ignored
@@ -64,15 +71,18 @@ struct Sequence {
   std::vector<Sample> samples;  // one for each generated token
   std::vector<Epoch> epochs;    // one for each: the epoch of the sender whose weights made it
   std::vector<Version> versions;
+  std::vector<Epoch> adapter_epochs;  // the same of the adapter; empty without one
+  std::vector<Version> adapter_versions;
   FinishReason finish = FinishReason::kNone;
   bool suspect = false;  // a step with it failed: it is computed alone until it has sampled
 
   // Keys and values of tokens[0, computed) lie in `blocks` of the cache, kBlockTokens to a block.
   std::size_t computed = 0;
   std::vector<BlockId> blocks;
-  // The first `published` of `blocks` are findable under `prefix`, unless the weights changed since (generation).
+  // The first `published` of `blocks` are findable under `prefix`, unless the weights changed since: the model's
+  // (generation), or the adapter's (root).
   std::size_t published = 0;
-  PrefixId prefix = kNoPrefix;
+  PrefixId prefix = kNoPrefix, root = kNoPrefix;
   std::uint64_t generation = 0;
 
   // Other completions of the same prompt: they wait here until it is computed, and then share its blocks.

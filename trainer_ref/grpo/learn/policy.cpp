@@ -78,7 +78,7 @@ absl::StatusOr<Policy> Policy::adapted(Adapter adapter) const {
   const auto is_adapted = [](const DecoderLayer& layer) {
     return std::ranges::any_of(
         std::array{&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up, &layer.down},
-        [](const Linear* linear) { return linear->adapter.has_value(); });
+        [](const Linear* linear) { return !linear->adapters.empty(); });
   };
   const std::vector<DecoderLayer>& layers = policy.decoder_->weights().layers;
   policy.first_trained_layer_ = std::ranges::find_if(layers, is_adapted) - layers.begin();

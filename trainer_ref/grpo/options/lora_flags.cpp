@@ -27,10 +27,9 @@ ABSL_FLAG(std::string, adapter, "",
           "Start from the adapter in this folder of PEFT, over --model, instead of a new one; its config has what "
           "--lora-rank and the like would set");
 ABSL_FLAG(
-    std::string, lora_sync, "merged",
-    "What is sent to engines: merged (the whole model with the adapter added, to engines that know nothing of "
-    "adapters, as bascule-engine) or adapters (the adapter alone, to engines that serve --model and load adapters, "
-    "as vLLM)");
+    std::string, lora_sync, "adapters",
+    "What is sent to engines: adapters (the adapter alone, to engines that serve --model and load adapters) or merged "
+    "(the whole model with the adapter added, to engines that know nothing of adapters)");
 ABSL_FLAG(std::string, lora_name, "policy",
           "With --lora-sync=adapters: the name under which engines serve the adapter, which requests to them give");
 
@@ -81,9 +80,7 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
             absl::GetFlag(FLAGS_lora_targets), adapter.empty() ? none : of_folder)
       .that(may_shape(absl::GetFlag(FLAGS_lora_dropout) == 0), "lora-dropout", absl::GetFlag(FLAGS_lora_dropout),
             adapter.empty() ? none : of_folder)
-      .that(on || sync == "merged", "lora-sync", sync, none)
-      .that(sync != "adapters" || engines.spawn.engines == 0 || !engines.spawn.program.empty(), "lora-sync", sync,
-            "bascule-engine, which --spawn-engines starts, does not load adapters; give --lora-sync=merged")
+      .that(on || sync == "adapters", "lora-sync", sync, none)
       .that(
           !on || !is_single_copy(engines.sync), "sync", engines.sync,
           "with slots=1 engines read the trainer's own tensors, but what an adapter adds is computed while it is sent; "

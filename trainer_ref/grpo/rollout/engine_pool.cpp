@@ -80,13 +80,16 @@ absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration 
   const Clock::time_point deadline = Clock::now() + on_clock(timeout);
   HttpClient client;
   std::map<std::string, std::string> urls;  // by worker
+  const std::string& model = impl_->options.model;
+  const std::string advice =
+      cat("; start it with ", model.empty() ? "" : cat("--adapter=", model, "= and "), "the --sync of this run");
   for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine)
     while (true) {
       const std::string url = impl_->find(engine);
-      const absl::StatusOr<EngineHealth> health = probe_health(url, client);
+      const absl::StatusOr<EngineHealth> health = probe_health(url, client, model);
       if (health.ok() && health->attached && health->epoch != epoch)
         return failed_precondition("engine ", url, " is connected to another trainer: it serves epoch ", health->epoch,
-                                   ", and this run's is ", epoch, "; start it with the --sync of this run");
+                                   ", and this run's is ", epoch, advice);
       if (health.ok() && health->attached) {
         const auto [other, is_new] = urls.try_emplace(health->worker, url);
         if (is_new) break;
@@ -99,8 +102,7 @@ absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration 
       if (!health.ok())
         return deadline_exceeded("engine ", url, " serves no version after ", absl::FormatDuration(timeout), ": ",
                                  message_of(health.status()));
-      return deadline_exceeded("engine ", url, " has joined no sender after ", absl::FormatDuration(timeout),
-                               "; start it with the --sync of this run");
+      return deadline_exceeded("engine ", url, " has joined no sender after ", absl::FormatDuration(timeout), advice);
     }
   return absl::OkStatus();
 }

@@ -28,17 +28,20 @@ std::string reason_in(const HttpResponse& response) {
   return response.body.substr(0, 200);
 }
 
-absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client) {
+absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client, const std::string& adapter) {
   const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kTimeout);
   if (!response.ok()) return response.status();
   if (response->status != 200) return unavailable("HTTP ", response->status, ": ", reason_in(*response));
   EngineHealth health;
   const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
   if (!body.ok() || !body->is_object()) return health;
-  const auto value = [&body](const char* key) { return body->value(key, nlohmann::json()); };
-  health.attached = value("attached") == true;
-  if (value("epoch").is_number_unsigned()) health.epoch = value("epoch").get<std::uint64_t>();
-  if (value("worker").is_string()) health.worker = value("worker").get<std::string>();
+  const auto value = [](const nlohmann::json& object, const std::string& key) {
+    return object.is_object() ? object.value(key, nlohmann::json()) : nlohmann::json();
+  };
+  const nlohmann::json synced = adapter.empty() ? *body : value(value(*body, "adapters"), adapter);
+  health.attached = value(synced, "attached") == true;
+  if (value(synced, "epoch").is_number_unsigned()) health.epoch = value(synced, "epoch").get<std::uint64_t>();
+  if (value(*body, "worker").is_string()) health.worker = value(*body, "worker").get<std::string>();
   return health;
 }
 

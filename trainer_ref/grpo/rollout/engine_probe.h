@@ -26,8 +26,9 @@ struct EngineLimits {
   std::int64_t max_batch = 0;        // completions that it makes at a time
 };
 
-// Returns UNAVAILABLE if the engine does not serve; the text has the HTTP status and the reason.
-absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client);
+// Returns UNAVAILABLE if the engine does not serve; the text has the HTTP status and the reason. With `adapter`, the
+// sender is that of the adapter of this name.
+absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client, const std::string& adapter = "");
 
 // Returns the client's error if no engine answers, and FAILED_PRECONDITION if the engine requires another key or
 // reports no limits.

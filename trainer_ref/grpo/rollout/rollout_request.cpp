@@ -26,8 +26,11 @@ absl::StatusOr<Rollout> read_rollout(const nlohmann::json& choice) {
   const auto logprobs = choice.find("logprobs");
   if (logprobs == choice.end() || !logprobs->is_object()) return invalid_argument("a choice without \"logprobs\"");
   BASCULE_TRY(read_list(*logprobs, "token_logprobs", rollout.log_probs));
-  BASCULE_TRY(read_list(choice, "epochs", rollout.epochs));
-  BASCULE_TRY(read_list(choice, "versions", rollout.versions));
+  // Of a model with an adapter, the adapter is what the trainer sends.
+  const auto adapter = choice.find("adapter");
+  const nlohmann::json& made_by = adapter != choice.end() && adapter->is_object() ? *adapter : choice;
+  BASCULE_TRY(read_list(made_by, "epochs", rollout.epochs));
+  BASCULE_TRY(read_list(made_by, "versions", rollout.versions));
   const std::size_t tokens = rollout.token_ids.size();
   if (rollout.log_probs.size() != tokens || rollout.epochs.size() != tokens || rollout.versions.size() != tokens)
     return invalid_argument("a choice of ", tokens, " tokens has ", rollout.log_probs.size(), " log-probabilities, ",

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "trainer_ref/engine/schedule/plain_adjust.h"
+#include <bascule/trainer_ref/engine/compute/adapter_weights.h>
 #include <bascule/trainer_ref/engine/compute/torch_runner.h>
 #include <bascule/trainer_ref/engine/schedule/scheduler.h>
 #include <bascule/trainer_ref/model/causal_attention.h>
@@ -33,6 +34,7 @@ struct TestRequest {
   SamplingParams sampling{.temperature = 0};
   int n = 1;
   std::optional<std::int64_t> prompt_logprobs{};
+  AdapterId adapter = kNoAdapter;
 };
 
 inline std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t length, std::int64_t vocabulary) {
@@ -128,11 +130,14 @@ class TestEngine {
              TestPlace where = {})
       : folder_(std::filesystem::path(BASCULE_FIXTURES) / fixture),
         config_(one_thread(*read_config(folder_))),
+        dtype_(dtype == DType::kF32 ? at::kFloat : at::kBFloat16),
+        place_(where.place),
         pool_(blocks),
         scheduler_(limits, pool_),
         runner_(config_,
                 {.blocks = blocks,
-                 .dtype = dtype == DType::kF32 ? at::kFloat : at::kBFloat16,
+                 .max_adapters = 8,
+                 .dtype = dtype_,
                  .place = where.place,
                  .recorder = std::move(where.recorder),
                  .most_rows = static_cast<std::int64_t>(limits.max_batch),
@@ -169,6 +174,21 @@ class TestEngine {
     return ended;
   }
 
+  // Serves the adapter of a folder or an endpoint as `id`.
+  absl::Status load(AdapterId id, const std::string& source, std::int64_t max_rank = 64) {
+    TorchAdapterLoader loader({.config = config_,
+                               .max_rank = max_rank,
+                               .dtype = dtype_,
+                               .place = place_,
+                               .worker = "engine",
+                               .on_pending = {},
+                               .log = {}});
+    BASCULE_ASSIGN(std::unique_ptr<AdapterWeights> weights, loader.open(source));
+    BASCULE_TRY(runner_.set_adapter(id, std::move(weights)));
+    scheduler_.serve(id, 0, 0);
+    return absl::OkStatus();
+  }
+
   const ModelConfig& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -189,6 +209,7 @@ class TestEngine {
       auto sequence = std::make_unique<Sequence>();
       sequence->request = request;
       sequence->choice = static_cast<std::uint64_t>(i);
+      sequence->adapter = asked.adapter;
       sequence->sampling = asked.sampling;
       sequence->max_tokens = asked.max_tokens;
       sequence->tokens = asked.prompt;
@@ -205,6 +226,8 @@ class TestEngine {
 
   std::filesystem::path folder_;
   ModelConfig config_;
+  at::ScalarType dtype_;
+  Place place_;
   BlockPool pool_;
   Scheduler scheduler_;
   TorchRunner runner_;

@@ -32,14 +32,30 @@ class SimulatedRunner final : public Runner {
       if (served.changed) acked = std::exchange(acked_, nullptr);
     }
     if (acked) acked();
+    const std::lock_guard lock(mutex_);
+    committed_adapters_ = adapters_;
+    for (ServedAdapter& adapter : adapters_) adapter.served.changed = false;
     return served;
   }
+  absl::Status set_adapter(AdapterId id, std::unique_ptr<AdapterWeights> /*weights*/) override {
+    const std::lock_guard lock(mutex_);
+    if (adapters_.size() == 2) return absl::ResourceExhaustedError("there is room for two");
+    adapters_.push_back({.id = id});
+    return absl::OkStatus();
+  }
+  void remove_adapter(AdapterId id) override {
+    const std::lock_guard lock(mutex_);
+    for (auto* const adapters : {&adapters_, &committed_adapters_})
+      std::erase_if(*adapters, [id](const ServedAdapter& adapter) { return adapter.id == id; });
+  }
+  std::span<const ServedAdapter> adapters() const override { return committed_adapters_; }
   Served look() override {
     const std::lock_guard lock(mutex_);
     ++looks_;
     Served served = committed_;
     served.changed = false;
-    served.pending = changed_;
+    served.pending =
+        changed_ || std::ranges::any_of(adapters_, [](const ServedAdapter& adapter) { return adapter.served.changed; });
     if (!served_.ready) {
       served.ready = false;
       served.error = served_.error;
@@ -80,6 +96,20 @@ class SimulatedRunner final : public Runner {
     served_.error = absl::OkStatus();
     served_.version = version;
     changed_ = true;
+  }
+  void serve_adapter(AdapterId id, Version version) {
+    const std::lock_guard lock(mutex_);
+    for (ServedAdapter& adapter : adapters_)
+      if (adapter.id == id) adapter.served = {.ready = true, .changed = true, .epoch = 5, .version = version};
+  }
+  void poison_adapter(AdapterId id, absl::Status why) {
+    const std::lock_guard lock(mutex_);
+    for (ServedAdapter& adapter : adapters_)
+      if (adapter.id == id) adapter.served = {.ready = false, .changed = true, .error = std::move(why)};
+  }
+  std::size_t adapters_held() {
+    const std::lock_guard lock(mutex_);
+    return adapters_.size();
   }
   // The pending version will not be served, like a single copy that was not written after all.
   void withdraw() {
@@ -166,6 +196,7 @@ class SimulatedRunner final : public Runner {
   std::mutex mutex_;
   std::condition_variable gate_;
   Served served_, committed_;
+  std::vector<ServedAdapter> adapters_, committed_adapters_;
   std::function<void()> acked_;
   std::int64_t breaking_ = -1, breaking_behind_ = -1;
   int allowed_ = 0;  // 0: any number

@@ -1,5 +1,6 @@
 // An engine without a model: the next token is a function of all tokens before it, and the cache records for each place
-// which token was written there. Whatever the scheduler does, the places that a row attends to must hold its tokens.
+// which token was written there, by which adapter. Whatever the scheduler does, the places that a row attends to must
+// hold its tokens.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,10 +72,11 @@ class SimulatedCache {
       std::vector<std::int64_t> tokens = row.sequence->tokens;
       if (row.drawn_by) tokens.push_back(drawn_.at(*row.drawn_by));
       EXPECT_LE(row.end(), tokens.size());
-      for (std::size_t i = row.begin; i < row.end(); ++i) at(row, i) = tokens[i];
+      const std::int64_t adapter = kSimulatedVocabulary * row.sequence->adapter;
+      for (std::size_t i = row.begin; i < row.end(); ++i) at(row, i) = tokens[i] + adapter;
       EXPECT_GE(row.count, 1U);
       for (std::size_t i = 0; i < row.end(); ++i)
-        EXPECT_EQ(at(row, i), tokens[i]) << "request " << row.sequence->request << ", position " << i;
+        EXPECT_EQ(at(row, i), tokens[i] + adapter) << "request " << row.sequence->request << ", position " << i;
       RowOutput& output = outputs.emplace_back();
       const auto [first, last] = row.scored();
       for (std::size_t p = first; p < last; ++p)

@@ -27,7 +27,7 @@ class LoraFlagsTest : public TrainFlagsTest {
 
 TEST_F(LoraFlagsTest, ReachTheirPlaces) {
   const auto flags = flags_with({"--lora-rank=8", "--lora-alpha=12", "--lora-rslora", "--lora-targets=q_proj,v_proj",
-                                 "--lora-dropout=0.05", "--lora-sync=adapters"});
+                                 "--lora-dropout=0.05", "--lora-sync=merged"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_TRUE(flags->lora.on);
   EXPECT_EQ(flags->lora.fresh.rank, 8);
@@ -35,7 +35,7 @@ TEST_F(LoraFlagsTest, ReachTheirPlaces) {
   EXPECT_TRUE(flags->lora.fresh.use_rslora);
   EXPECT_THAT(flags->lora.fresh.targets, ElementsAre("q_proj", "v_proj"));
   EXPECT_EQ(flags->lora.fresh.dropout, 0.05);
-  EXPECT_EQ(flags->lora.sync, LoraSync::kAdapters);
+  EXPECT_EQ(flags->lora.sync, LoraSync::kMerged);
 }
 
 TEST_F(LoraFlagsTest, HaveDefaults) {
@@ -43,7 +43,7 @@ TEST_F(LoraFlagsTest, HaveDefaults) {
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_EQ(flags->lora.fresh.alpha, 16) << "twice the rank";
   EXPECT_THAT(flags->lora.fresh.targets, ElementsAre("all-linear"));
-  EXPECT_EQ(flags->lora.sync, LoraSync::kMerged);
+  EXPECT_EQ(flags->lora.sync, LoraSync::kAdapters);
 }
 
 TEST_F(LoraFlagsTest, WithoutThemAllWeightsAreTrained) {
@@ -62,9 +62,7 @@ TEST_F(LoraFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--lora-rank=513"}), HasSubstr("--lora-rank=513: give a value from 0 to 512"));
   EXPECT_THAT(refusal({"--lora-alpha=8"}),
               HasSubstr("--lora-alpha=8: it is for training an adapter; add --lora-rank=16"));
-  EXPECT_THAT(refusal({"--lora-sync=adapters"}), HasSubstr("--lora-sync=adapters: it is for training an adapter"));
-  EXPECT_THAT(refusal({"--lora-rank=8", "--lora-sync=adapters", "--spawn-engines=1", "--engines=", "--sync="}),
-              HasSubstr("bascule-engine, which --spawn-engines starts, does not load adapters"));
+  EXPECT_THAT(refusal({"--lora-sync=merged"}), HasSubstr("--lora-sync=merged: it is for training an adapter"));
   EXPECT_THAT(refusal({"--lora-rank=8", "--lora-dropout=1"}), HasSubstr("expected a share from 0 to below 1"));
   EXPECT_THAT(refusal({"--lora-rank=8", "--sync=shm:///s?slots=1"}),
               HasSubstr("what an adapter adds is computed while"));

@@ -1,0 +1,237 @@
+// Adapters of a real engine: from folders of PEFT, over HTTP, while requests run.
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "engine_fixture.h"
+#include <bascule/trainer_ref/model/adapter_folder.h>
+
+namespace bascule::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class EngineAdapters : public EngineProgramTest {
+ protected:
+  // Writes an adapter of the model that changes what it says.
+  std::string write(const std::string& name, std::int64_t rank, std::uint64_t seed) {
+    const ref::ModelConfig config = ref::read_config(checkpoint()).value();
+    ref::Adapter adapter =
+        ref::Adapter::make(config,
+                           ref::new_lora_config({.rank = rank, .alpha = 2.0 * static_cast<double>(rank)}).value(), seed)
+            .value();
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    const double bound = 0.4 / std::sqrt(static_cast<double>(rank));
+    for (auto& [module, factors] : adapter.modules) factors.b.uniform_(-bound, bound, generator);
+    const fs::path folder = folder_ / name;
+    EXPECT_TRUE(ref::write_adapter(folder, adapter).ok());
+    return folder.string();
+  }
+  ref::HttpResponse post(const std::string& path, const Json& body) {
+    const absl::StatusOr<ref::HttpResponse> response = client_.post_json(url_ + path, body.dump(), absl::Seconds(60));
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.value_or(ref::HttpResponse{});
+  }
+  ref::HttpResponse load(const std::string& name, const std::string& path, bool in_place = false) {
+    return post("/v1/load_lora_adapter", {{"lora_name", name}, {"lora_path", path}, {"load_inplace", in_place}});
+  }
+  // The answer's only choice, greedy.
+  Json ask(const std::string& model) {
+    const ref::HttpResponse response = post("/v1/completions", {{"model", model},
+                                                                {"prompt", {1, 2, 3}},
+                                                                {"max_tokens", 8},
+                                                                {"temperature", 0},
+                                                                {"logprobs", 0},
+                                                                {"return_token_ids", true}});
+    EXPECT_EQ(response.status, 200) << response.body;
+    Json answer = Json::parse(response.body);
+    answer["choices"][0]["model"] = answer["model"];
+    return answer["choices"][0];
+  }
+  static std::vector<double> logprobs(const Json& choice) { return choice["logprobs"]["token_logprobs"]; }
+  std::vector<std::string> models() {
+    std::vector<std::string> names;
+    const Json listed = Json::parse(get("/v1/models").body);
+    for (const Json& model : listed["data"]) names.push_back(model["id"]);
+    return names;
+  }
+};
+
+TEST_F(EngineAdapters, OfFlagsAreListedAndChosenByTheRequestsModel) {
+  const std::string math = write("math", 4, 1), code = write("code", 16, 2);
+  Program engine = serve({"--adapter", "math=" + math, "--adapter", "code=" + code});
+  EXPECT_THAT(models(), ::testing::ElementsAre("qwen3", "math", "code"));
+  const Json listed = Json::parse(get("/v1/models/math").body);
+  EXPECT_EQ(listed["parent"], "qwen3");
+  EXPECT_EQ(listed["root"], math);
+  const Json plain = ask("qwen3"), by_math = ask("math"), by_code = ask("code");
+  EXPECT_EQ(by_math["model"], "math");
+  EXPECT_EQ(by_math["adapter"]["name"], "math");
+  EXPECT_EQ(by_math["adapter"]["versions"].size(), 8);
+  EXPECT_FALSE(plain.contains("adapter"));
+  EXPECT_NE(logprobs(by_math), logprobs(plain));
+  EXPECT_NE(logprobs(by_math), logprobs(by_code));
+  EXPECT_EQ(post("/v1/completions", {{"model", "maths"}, {"prompt", {1}}}).status, 404);
+  EXPECT_THAT(post("/v1/completions", {{"model", "maths"}, {"prompt", {1}}}).body,
+              AllOf(HasSubstr("qwen3"), HasSubstr("math"), HasSubstr("code")));
+  EXPECT_THAT(get("/metrics").body, HasSubstr("bascule_engine_adapter_version{adapter=\"math\"} 0"));
+}
+
+TEST_F(EngineAdapters, AreLoadedReplacedAndUnloadedOverHttpAsInVllm) {
+  const std::string first = write("first", 4, 1), second = write("second", 8, 2);
+  Program engine = serve();
+  const ref::HttpResponse loaded = load("math", first);
+  EXPECT_EQ(loaded.status, 200);
+  EXPECT_EQ(loaded.body, "Success: LoRA adapter 'math' added successfully.");
+  const Json before = ask("math");
+  EXPECT_THAT(load("math", second).body, AllOf(HasSubstr("loaded already"), HasSubstr("load_inplace")));
+  EXPECT_EQ(load("math", second).status, 400);
+  EXPECT_EQ(logprobs(ask("math")), logprobs(before));
+  EXPECT_EQ(load("math", second, /*in_place=*/true).status, 200);
+  const Json after = ask("math");
+  EXPECT_NE(logprobs(after), logprobs(before));
+  EXPECT_THAT(after["adapter"]["versions"], ::testing::Each(1));
+  EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "math"}}).body,
+            "Success: LoRA adapter 'math' removed successfully.");
+  EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "math"}}).status, 404);
+  EXPECT_EQ(post("/v1/completions", {{"model", "math"}, {"prompt", {1}}}).status, 404);
+  EXPECT_EQ(load("math", first).status, 200);
+  EXPECT_EQ(logprobs(ask("math")), logprobs(before)) << "nothing of the second one is left in the cache";
+}
+
+TEST_F(EngineAdapters, OfScriptsGetAllRequestsThatNameTheModel) {
+  const std::string folder = write("step_3", 4, 1);
+  Program engine = serve();
+  const Json plain = ask("qwen3");
+  EXPECT_EQ(post("/set_lora_adapter/", {{"lora_name", "a"}, {"lora_int_id", 1}, {"lora_path", folder}}).body,
+            R"({"status":"ok"})");
+  EXPECT_EQ(ask("qwen3")["model"], "a");
+  EXPECT_NE(logprobs(ask("qwen3")), logprobs(plain));
+  EXPECT_EQ(post("/set_lora_adapter/", {{"lora_name", "a"}, {"lora_int_id", 2}, {"lora_path", folder}}).status, 200)
+      << "again, as after each step";
+  EXPECT_EQ(post("/clear_lora_adapter/", Json::object()).status, 200);
+  EXPECT_EQ(logprobs(ask("qwen3")), logprobs(plain));
+  EXPECT_EQ(post("/lora/load", {{"adapter_path", folder}}).status, 200);
+  EXPECT_EQ(ask("")["model"], "step_3") << "named by its folder";
+}
+
+// Each was accepted without an effect by some engine: ../docs/guide/adapters.md.
+TEST_F(EngineAdapters, ThatWouldDoNothingAreRefusedByName) {
+  const std::string good = write("good", 4, 1);
+  const auto changed = [&](const std::string& name, const std::string& from, const std::string& to) {
+    const fs::path folder = folder_ / name;
+    fs::copy(good, folder);
+    for (const char* file : {"adapter_model.safetensors", "adapter_config.json"}) {
+      std::ifstream in(folder / file, std::ios::binary);
+      std::string text{std::istreambuf_iterator<char>(in), {}};
+      for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+      std::ofstream(folder / file, std::ios::binary) << text;
+    }
+    return folder.string();
+  };
+  Program engine = serve({"--max-adapter-rank", "8", "--max-adapters", "2"});
+  const auto refused = [&](const std::string& path) {
+    const ref::HttpResponse response = load("bad", path);
+    EXPECT_GE(response.status, 400) << path;
+    EXPECT_LT(response.status, 500) << path;
+    return response.body;
+  };
+  EXPECT_THAT(refused(changed("prefix", "base_model.model.model.layers", "base_model.model.xodel.layers")),
+              HasSubstr("xodel"));
+  EXPECT_THAT(refused(changed("names", "lora_A.weight", "lora_X.weight")), HasSubstr("lora_"));
+  EXPECT_THAT(refused(changed("dora", "\"r\": 4", "\"use_dora\": true, \"r\": 4")), HasSubstr("use_dora"));
+  EXPECT_THAT(refused(write("high", 9, 1)), HasSubstr("--max-adapter-rank"));
+  EXPECT_THAT(refused(folder_ / "nowhere"), HasSubstr("no such folder"));
+  EXPECT_THAT(refused(checkpoint().string()), HasSubstr("whole model"));
+  EXPECT_THAT(load("qwen3", good).body, HasSubstr("the model's own name"));
+  EXPECT_THAT(load("", good).body, HasSubstr("lora_name"));
+  EXPECT_THAT(models(), ::testing::ElementsAre("qwen3")) << "nothing is left behind";
+  EXPECT_EQ(load("a", good).status, 200);
+  EXPECT_EQ(load("b", good).status, 200);
+  EXPECT_EQ(load("c", good).status, 429);
+  EXPECT_THAT(load("c", good).body, HasSubstr("--max-adapters"));
+}
+
+TEST_F(EngineAdapters, OfAFolderComeAndGo) {
+  const fs::path folder = folder_ / "all";
+  fs::create_directory(folder);
+  fs::rename(write("one", 4, 1), folder / "one");
+  Program engine = serve({"--adapters", folder.string()});
+  EXPECT_THAT(models(), ::testing::ElementsAre("qwen3", "one"));
+  fs::rename(write("two", 4, 2), folder / "two");
+  EXPECT_TRUE(eventually([&] { return models().size() == 3; }, kPatience));
+  EXPECT_EQ(ask("two")["model"], "two");
+  fs::remove_all(folder / "one");
+  EXPECT_TRUE(eventually([&] { return models() == std::vector<std::string>{"qwen3", "two"}; }, kPatience));
+}
+
+TEST_F(EngineAdapters, OfFlagsThatCannotBeLoadedEndTheEngineWithTheReason) {
+  for (const auto& [flag, words] : {std::pair(std::string("--adapter=math"), "NAME=SOURCE"),
+                                    {"--adapter=math=/nowhere", "no such folder"},
+                                    {"--adapter=qwen3=/nowhere", "model's own name"},
+                                    {"--adapter=a=http://x", "--adapter=a"},
+                                    {"--adapters=/nowhere", "no such folder"}}) {
+    Program engine = run({"--model", checkpoint().string(), "--listen", "127.0.0.1:0", "--threads", "1", flag});
+    EXPECT_EQ(engine.wait(60s), 2) << flag;
+    EXPECT_THAT(engine.output(), HasSubstr(words)) << flag;
+  }
+}
+
+// Up to 64 adapters of ranks 1 to 256 come and go while 256 completions run by all of them: each is one adapter's own.
+TEST_F(EngineAdapters, ComeAndGoWhileOthersRun) {
+  constexpr int kAdapters = 64;
+  Program engine = serve({"--max-adapters", "80", "--max-adapter-rank", "256", "--cache-bytes", "64MiB"});
+  std::vector<std::string> folders;
+  std::vector<std::vector<double>> wanted;
+  for (int i = 0; i < kAdapters; ++i) {
+    folders.push_back(write("a" + std::to_string(i), std::int64_t{1} << (i % 9), static_cast<std::uint64_t>(i)));
+    ASSERT_EQ(load("a" + std::to_string(i), folders.back()).status, 200);
+    wanted.push_back(logprobs(ask("a" + std::to_string(i))));
+  }
+  const std::vector<double> plain = logprobs(ask("qwen3"));
+  std::atomic<bool> over = false;
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 8; ++c)
+    clients.emplace_back([&, c] {
+      ref::HttpClient client;
+      for (int turn = 0; !over; ++turn) {
+        const int i = (c * 5 + turn) % (kAdapters + 1);
+        const Json body{{"model", i == kAdapters ? "qwen3" : "a" + std::to_string(i)},
+                        {"prompt", {1, 2, 3}},
+                        {"max_tokens", 8},
+                        {"n", 32},
+                        {"temperature", 0},
+                        {"logprobs", 0}};
+        const auto response = client.post_json(url_ + "/v1/completions", body.dump(), absl::Seconds(60));
+        ASSERT_TRUE(response.ok()) << response.status();
+        if (response->status == 404 && i < kAdapters / 2) continue;  // it is away
+        ASSERT_EQ(response->status, 200) << response->body;
+        const std::vector<double>& expected = i == kAdapters ? plain : wanted[static_cast<std::size_t>(i)];
+        const Json answer = Json::parse(response->body);
+        for (const Json& choice : answer["choices"]) {
+          const std::vector<double> found = logprobs(choice);
+          ASSERT_EQ(found.size(), expected.size());
+          for (std::size_t t = 0; t < found.size(); ++t) ASSERT_NEAR(found[t], expected[t], 1e-4) << body;
+          ++answered;
+        }
+      }
+    });
+  for (int turn = 0; turn < 40; ++turn) {
+    const std::string name = "a" + std::to_string(turn % (kAdapters / 2));
+    EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", name}}).status, 200);
+    EXPECT_TRUE(
+        eventually([&] { return load(name, folders[static_cast<std::size_t>(turn % (kAdapters / 2))]).status == 200; },
+                   kPatience));
+  }
+  over = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(answered, 256);
+}
+
+}  // namespace
+}  // namespace bascule::test

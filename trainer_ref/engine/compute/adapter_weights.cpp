@@ -1,0 +1,105 @@
+#include <bascule/trainer_ref/engine/compute/adapter_weights.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <bascule/sender/program/sync_flag.h>
+#include <bascule/trainer_ref/model/adapter_folder.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+absl::Status check_rank(std::span<const AdaptedModule> modules, std::int64_t most) {
+  for (const AdaptedModule& module : modules)
+    if (module.rank > most)
+      return invalid_argument("the rank of ", module.name, " is ", module.rank, ", and this engine serves ranks up to ",
+                              most, " (--max-adapter-rank)");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoraConfig> described(const std::string& description) {
+  if (description.empty())
+    return invalid_argument(
+        "expected the versions of an adapter, found a sender without the description of one; send it by "
+        "register_adapter(), or a whole model to --sync");
+  return parse_lora_config(description, "the sender's description");
+}
+
+absl::Status check_layout(const Layout& layout, const ModelConfig& config, std::int64_t max_rank) {
+  BASCULE_ASSIGN(const LoraConfig lora, described(layout.description()));
+  std::vector<TensorSpec> specs;
+  for (const Placement& placement : layout.tensors()) specs.push_back(placement.spec);
+  BASCULE_ASSIGN(const std::vector<AdaptedModule> modules, adapted_modules(config, lora, specs));
+  return check_rank(modules, max_rank);
+}
+
+absl::StatusOr<Adapter> bind_adapter(const ModelConfig& config, c10::Device device, const Weights& weights,
+                                     const std::string& description) {
+  BASCULE_ASSIGN(LoraConfig lora, described(description));
+  WeightMap tensors;
+  for (const TensorView& view : weights.tensors()) {
+    BASCULE_ASSIGN(tensors[std::string(view.name)], tensor_of(weights, std::string(view.name), device));
+  }
+  return Adapter::bind(config, std::move(lora), tensors);
+}
+
+}  // namespace
+
+Served OpenedAdapter::commit(const Served& last) {
+  const bool is_new = std::exchange(is_new_, false);
+  if (auto* const followed = std::get_if<Followed<Adapter>>(&weights_)) return followed->commit();
+  Served served{.ready = true, .changed = is_new, .version = last.version};
+  if (is_new && last.ready) ++served.version;
+  return served;
+}
+
+bool OpenedAdapter::pending() const {
+  const auto* const followed = std::get_if<Followed<Adapter>>(&weights_);
+  return is_new_ || (followed != nullptr && followed->pending());
+}
+
+const std::shared_ptr<const Adapter>& OpenedAdapter::current() const {
+  const auto* const followed = std::get_if<Followed<Adapter>>(&weights_);
+  return followed != nullptr ? followed->current() : std::get<Read>(weights_);
+}
+
+absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::open(const std::string& source) {
+  return source.find("://") == std::string::npos ? read(source) : follow(source);
+}
+
+absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::read(const std::string& folder) const {
+  BASCULE_ASSIGN(Adapter adapter, read_adapter(folder, options_.config));
+  BASCULE_TRY(annotate(check_rank(adapter.adapted(), options_.max_rank), folder));
+  const auto move = [&]() -> absl::StatusOr<std::unique_ptr<AdapterWeights>> {
+    for (auto& [name, factors] : adapter.modules)
+      for (at::Tensor* factor : {&factors.a, &factors.b}) *factor = factor->to(options_.place.device, options_.dtype);
+    return std::make_unique<OpenedAdapter>(std::move(adapter));
+  };
+  return without_exceptions(move, cat("the adapter ", folder), options_.place.device);
+}
+
+absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::follow(const std::string& url) const {
+  const c10::Device device = options_.place.device;
+  BASCULE_TRY(
+      annotate(check_sync(url, device.is_cpu() ? ComputesOn::kHost : ComputesOn::kGpu, SyncEnd::kReceiver), url));
+  const auto accept = [config = options_.config, most = options_.max_rank](const Layout& layout) {
+    return check_layout(layout, config, most);
+  };
+  BASCULE_ASSIGN(Receiver receiver, Receiver::connect({.endpoint = url,
+                                                       .worker = options_.worker,
+                                                       .accept = accept,
+                                                       .device = options_.place.number(),
+                                                       .stream = options_.place.handle(),
+                                                       .on_pending = options_.on_pending,
+                                                       .log = options_.log}));
+  const auto bind = [config = options_.config, device](const Weights& weights, const std::string& description) {
+    return bind_adapter(config, device, weights, description);
+  };
+  return std::make_unique<OpenedAdapter>(Followed<Adapter>(std::move(receiver), bind, "the adapter's weights", device));
+}
+
+}  // namespace bascule::ref

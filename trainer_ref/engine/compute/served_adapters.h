@@ -1,0 +1,37 @@
+// The adapters that the engine computes with. For the engine's thread only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/trainer_ref/engine/compute/adapter_weights.h>
+#include <bascule/trainer_ref/engine/schedule/runner.h>
+
+namespace bascule::ref {
+
+class ServedAdapters {
+ public:
+  explicit ServedAdapters(std::size_t most) : most_(most) {}
+
+  // Like the calls of Runner.
+  absl::Status set(AdapterId id, std::unique_ptr<AdapterWeights> weights);
+  void remove(AdapterId id);
+  void commit();
+  bool pending() const;
+  std::span<const ServedAdapter> served() const { return served_; }
+
+  // The factors that the next rows of `id` use. It must be served.
+  const std::shared_ptr<const Adapter>& at(AdapterId id) const { return find(id).current(); }
+
+ private:
+  const OpenedAdapter& find(AdapterId id) const;
+
+  const std::size_t most_;
+  std::vector<std::unique_ptr<OpenedAdapter>> opened_;
+  std::vector<ServedAdapter> served_;  // of opened_, in the same order
+};
+
+}  // namespace bascule::ref

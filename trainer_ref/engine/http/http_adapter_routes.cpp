@@ -1,0 +1,147 @@
+// The routes that load and unload adapters.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include <bascule/trainer_ref/engine/http/adapter_request.h>
+#include <bascule/trainer_ref/engine/http/http_routes.h>
+#include <bascule/trainer_ref/engine/http/http_work.h>
+#include <bascule/trainer_ref/http/http_wire.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace asio = boost::asio;
+
+// How long a request waits for the first version of a sender that it names. The version may come later.
+constexpr std::chrono::seconds kFirstVersionWait{5};
+constexpr std::chrono::milliseconds kStep{5};
+
+// An adapter that is loaded already or cannot be served is the client's error, as in vLLM.
+HttpAnswer refused(const absl::Status& status) {
+  const bool is_clients =
+      absl::IsAlreadyExists(status) || absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+  return is_clients ? refusal(400, message_of(status)) : refusal(status);
+}
+
+HttpAnswer done(const std::vector<std::string>& ignored, std::string text, std::string_view type) {
+  HttpAnswer made = answer(200, std::move(text), type);
+  if (!ignored.empty()) made.set(kIgnoredFields, header_list(ignored));
+  return made;
+}
+
+}  // namespace
+
+HttpRoutes::Reply HttpRoutes::load_lora_adapter(HttpRequest& request, HttpConnection& connection) {
+  return load(&parse_load_lora_adapter, request, connection);
+}
+
+HttpRoutes::Reply HttpRoutes::set_lora_adapter(HttpRequest& request, HttpConnection& connection) {
+  return load(&parse_set_lora_adapter, request, connection);
+}
+
+HttpRoutes::Reply HttpRoutes::lora_load(HttpRequest& request, HttpConnection& connection) {
+  return load(&parse_lora_load, request, connection);
+}
+
+HttpRoutes::Reply HttpRoutes::clear_lora_adapter(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  engine_.adapters().deactivate();
+  co_return Routed{.answer = answer(200, R"({"status":"ok"})")};
+}
+
+HttpRoutes::Reply HttpRoutes::unload_lora_adapter(HttpRequest& request, HttpConnection& /*connection*/) {
+  const absl::StatusOr<AdapterRequest> wanted = parse_unload_lora_adapter(request.body(), card_);
+  if (!wanted.ok()) co_return Routed{.answer = refusal(wanted.status())};
+  const auto waiting = std::make_shared<Waiting>(io_);
+  const Promised<absl::Status> unloaded(waiting);
+  engine_.unload_adapter(wanted->name, [unloaded](const absl::Status& status) { unloaded.tell(status); });
+  co_await wait(*waiting, [&] { return unloaded.get() != nullptr; });
+  if (!unloaded.get()->ok()) co_return Routed{.answer = refusal(*unloaded.get())};
+  co_return Routed{.answer =
+                       done(wanted->ignored, cat("Success: LoRA adapter '", wanted->name, "' removed successfully."),
+                            "text/plain; charset=utf-8")};
+}
+
+// Waits until the adapter is served, or cannot be, or the time is up.
+asio::awaitable<absl::Status> HttpRoutes::first_version(std::string name) {
+  asio::steady_timer step(io_);
+  const auto until = std::chrono::steady_clock::now() + kFirstVersionWait;
+  while (std::chrono::steady_clock::now() < until) {
+    const std::optional<AdapterEntry> entry = engine_.adapters().find(name);
+    if (!entry) co_return absl::NotFoundError(cat("the adapter ", name, " was unloaded meanwhile"));
+    if (entry->served.ready || !entry->served.error.ok()) co_return entry->served.error;
+    boost::system::error_code error;
+    step.expires_after(kStep);
+    co_await step.async_wait(with_error(error));
+  }
+  co_return absl::OkStatus();
+}
+
+HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, HttpConnection& connection) {
+  Routed routed;
+  const absl::StatusOr<AdapterRequest> wanted = parse(request.body(), card_);
+  if (!wanted.ok()) {
+    routed.answer = refusal(wanted.status());
+    co_return routed;
+  }
+  if (loader_ == nullptr) {
+    routed.answer = refusal(400, "this engine serves no adapters; start it with --max-adapters=8 or another number");
+    co_return routed;
+  }
+  const auto waiting = watch(request, connection);
+  const std::optional<AdapterEntry> same = engine_.adapters().find(wanted->name);
+  // Scripts name the same source again; an endpoint's versions come by themselves.
+  const bool follows = wanted->source.find("://") != std::string::npos;
+  if (!(same && follows && wanted->in_place && same->source == wanted->source)) {
+    using Weights = std::shared_ptr<std::unique_ptr<AdapterWeights>>;
+    OffThread<Weights> open = [loader = loader_,
+                               source = wanted->source](const std::stop_token& /*stop*/) -> absl::StatusOr<Weights> {
+      BASCULE_ASSIGN(std::unique_ptr<AdapterWeights> weights, loader->open(source));
+      return std::make_shared<std::unique_ptr<AdapterWeights>>(std::move(weights));
+    };
+    const absl::StatusOr<Weights> weights = co_await off_thread(pool_, waiting, request.body().size(), std::move(open));
+    if (waiting->hung_up) {
+      routed.goes_on = false;
+      co_return routed;
+    }
+    if (!weights.ok()) {
+      routed.answer = refused(weights.status());
+      co_return routed;
+    }
+    const Promised<absl::Status> loaded(waiting);
+    engine_.load_adapter({.name = wanted->name, .source = wanted->source, .created = absl::ToUnixSeconds(absl::Now())},
+                         wanted->in_place, std::move(**weights),
+                         [loaded](const absl::Status& status) { loaded.tell(status); });
+    co_await wait(*waiting, [&] { return loaded.get() != nullptr; });
+    if (loaded.get() == nullptr) {
+      routed.goes_on = false;
+      co_return routed;
+    }
+    if (!loaded.get()->ok()) {
+      routed.answer = refused(*loaded.get());
+      co_return routed;
+    }
+  }
+  const absl::Status served = co_await first_version(wanted->name);
+  if (!served.ok() && !same) {  // it can never be served: leave nothing behind
+    engine_.unload_adapter(wanted->name, [](const absl::Status&) {});
+    routed.answer = refusal(400, cat("the adapter ", wanted->name, " from ", wanted->source, ": ", message_of(served)));
+    co_return routed;
+  }
+  if (wanted->activate) engine_.adapters().activate(wanted->name);
+  const std::optional<AdapterEntry> entry = engine_.adapters().find(wanted->name);
+  const bool ready = entry && entry->served.ready;
+  routed.answer = wanted->activate
+                      ? done(wanted->ignored, R"({"status":"ok"})", "application/json")
+                      : done(wanted->ignored,
+                             cat("Success: LoRA adapter '", wanted->name, "' added successfully.",
+                                 ready ? "" : " No version of it has come yet: requests for it are answered 503."),
+                             "text/plain; charset=utf-8");
+  co_return routed;
+}
+
+}  // namespace bascule::ref

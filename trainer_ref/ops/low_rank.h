@@ -1,0 +1,65 @@
+// Low-rank updates (arXiv 2106.09685) of the products of a step's tokens, each token's by its own adapter. A product
+// may join several linear modules, its parts p, which read the same x [N, in] and write one after the other to y [N,
+// out]:
+//
+//   shrink   low[n, p] = A_p x[n]                        A_p [rank, in]
+//   expand   y[n, part p] += scale_p · B_p low[n, p]     B_p [out_p, rank]
+//
+// Sums are in float32, as is `low`; the sum with y is rounded once, to y's type. A tile is up to kTileRows tokens of
+// one adapter, so that they share each read of its factors. Tokens without an adapter are in no tile.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <bascule/kernels/cuda_result.h>
+#include <bascule/kernels/dtype.h>
+#include <bascule/trainer_ref/ops/plain_real.h>
+
+namespace bascule::ref::ops {
+
+inline constexpr int kTileRows = 8;
+inline constexpr int kMostParts = 3;
+
+// The factors of one module; both are of `dtype`, F32 or BF16, which may differ from x's.
+struct LowRankFactors {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  float scale = 1;
+  std::int32_t rank = 0;  // 0: the adapter does not change this module
+  DType dtype = DType::kF32;
+};
+
+struct AdapterTile {
+  const LowRankFactors* factors = nullptr;  // of all modules of one adapter, in device memory
+  std::int32_t count = 0;                   // 0: padding
+  std::array<std::int32_t, kTileRows> tokens = {};
+};
+
+// One product.
+struct LowRankProduct {
+  const AdapterTile* tiles = nullptr;
+  std::int64_t tile_count = 0;
+  int rank = 0;   // the highest of the step's adapters
+  int first = 0;  // the number of its first part among an adapter's modules
+  int parts = 1;
+  std::array<int, kMostParts> out = {};  // rows of each part
+  std::int64_t in = 0;                   // a multiple of 8
+};
+
+inline std::int64_t low_floats(const LowRankProduct& product) {
+  return product.tile_count * kTileRows * product.parts * product.rank;
+}
+
+// `low` has low_floats(); x and y are of `dtype`, aligned to 16 bytes. All memory is the device's.
+kernels::cuda::CudaResult shrink(float* low, const void* x, DType dtype, const LowRankProduct& product,
+                                 kernels::cuda::Stream stream);
+kernels::cuda::CudaResult expand(void* y, const float* low, DType dtype, const LowRankProduct& product,
+                                 kernels::cuda::Stream stream);
+
+namespace plain {
+// Both, with host memory throughout.
+void low_rank(Reals y, Reals x, const LowRankProduct& product);
+}  // namespace plain
+
+}  // namespace bascule::ref::ops
