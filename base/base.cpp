@@ -155,7 +155,7 @@ absl::StatusOr<Base> Base::open(BaseOptions options) {
   if (endpoint.over_tcp())
     return invalid_argument("the base at ", options.endpoint, ": processes of one host share it; give a folder");
   if (options.tensors.empty()) return invalid_argument("the base at ", options.endpoint, ": no tensors were given");
-  if (options.name.empty()) options.name = cat("process ", ::getpid());
+  options.name = cat(options.name.empty() ? "process" : options.name, "-", ::getpid());
   if (!options.warn) options.warn = options.log;
   BASCULE_ASSIGN(Turns turns, Turns::in(endpoint.folder, endpoint.own_folder()));
   Opening opening(options, turns);

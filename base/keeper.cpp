@@ -89,7 +89,9 @@ void BaseKeeper::follow() {
 }
 
 void BaseKeeper::take_over() {
-  absl::StatusOr<Sender> sender = Sender::listen(sender_options_of(options_, [this] { return ends_.load(); }));
+  SenderOptions sending = sender_options_of(options_, [this] { return ends_.load(); });
+  sending.threads = 1;  // it packs nothing
+  absl::StatusOr<Sender> sender = Sender::listen(std::move(sending));
   if (absl::IsAlreadyExists(sender.status())) return;  // another process was faster, or the sender only stands still
   if (!sender.ok()) return warn_once(cat("the base cannot be taken over: ", message_of(sender.status())));
   receiver_.reset();  // else it would join this process

@@ -21,7 +21,7 @@ struct BaseOptions {
   // A folder, and a scheme whose memory can be handed on (shm, cuda-ipc). Of the options, the timeouts count, and
   // digest=.
   std::string endpoint{};
-  std::string name{};                          // this process's name in reports, unique at the endpoint
+  std::string name{};                          // this process in reports; its pid is appended
   std::string compatibility_key{};             // must be the same in all processes, as SenderOptions::compatibility_key
   std::vector<TensorSpec> tensors{};           // what the base must have; if it is made here, in this order
   std::optional<Digest> digest{};              // what it must be, if that is known
