@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <bascule/receiver/attachment.h>
@@ -29,6 +30,10 @@ struct LocalVersion {
   std::shared_ptr<const Weights> weights{};
   std::shared_ptr<const std::string> description{};  // Sender::register_model's; null if there is none
   std::shared_ptr<const void> memory{};  // the memory in which the weights lie, unless it is the engine's own
+  // If it is read in place: the slot's bytes, their sealed digest, and what hands the memory on (SlotView::handle).
+  std::span<const std::byte> bytes_in_place{};
+  std::optional<Digest> digest{};
+  std::shared_ptr<const SlotHandle> handle{};
   std::shared_ptr<const CopyAtFlip> copy{};
   Clock::time_point decided_at{};
   int device = kHost;                // where the memory that the engine reads lies

@@ -190,6 +190,9 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   if (copier_ == nullptr) {
     local.slot = view.slot;
     local.memory = view.memory;
+    local.bytes_in_place = view.bytes;
+    local.digest = publication.digest;
+    local.handle = view.handle;
     local.device = view.device;
     BASCULE_TRY(verify(always));
     const bool digested = publication.digest && (always || view.digest || !attachment.record(publication.slot));

@@ -282,6 +282,22 @@ std::shared_ptr<const void> Receiver::keep(SlotId slot) const {
   return impl_->serving && impl_->serving->slot == slot ? impl_->serving->memory : nullptr;
 }
 
+absl::StatusOr<HeldVersion> Receiver::held() const {
+  if (!impl_->serving || !impl_->serving->attachment || impl_->serving->bytes_in_place.empty())
+    return failed_precondition("held: expected a version that is served and read in place");
+  const LocalVersion& serving = *impl_->serving;
+  if (!serving.handle)
+    return unimplemented("held: scheme ", impl_->scheme.name, " cannot hand this version's memory on");
+  return HeldVersion{.epoch = serving.lease.epoch,
+                     .version = serving.version,
+                     .layout = serving.attachment->layout(),
+                     .digest = serving.digest,
+                     .bytes = serving.bytes_in_place,
+                     .device = serving.device,
+                     .memory = serving.memory,
+                     .handle = serving.handle};
+}
+
 ReceiverStatus Receiver::status() const { return impl_->session.status(); }
 
 const char* to_string(ReceiverState state) {

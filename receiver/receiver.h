@@ -22,6 +22,7 @@
 #include <bascule/receiver/options.h>
 #include <bascule/receiver/receiver_status.h>
 #include <bascule/receiver/weights.h>
+#include <bascule/transport/held_version.h>
 #include <bascule/transport/target.h>
 #include <bascule/transport/version.h>
 
@@ -128,6 +129,12 @@ class Receiver {
   // its content: a later version may be written there. The names and shapes in the views are not kept beyond the slot.
   // Returns null if `slot` is not the served one, or if it is a set of the engine's own tensors.
   std::shared_ptr<const void> keep(SlotId slot) const;
+
+  // Returns the served version of a sender that has SenderOptions::held, so that this process can hand the memory on to
+  // another such sender once that one is gone (Sender::adopt()). The memory stays mapped as long as the result's
+  // `memory` lives. FAILED_PRECONDITION: no version is served, or it is not read in place; UNIMPLEMENTED: the scheme
+  // cannot hand memory on.
+  absl::StatusOr<HeldVersion> held() const;
 
   ReceiverStatus status() const;
 

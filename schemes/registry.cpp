@@ -79,6 +79,10 @@ std::string names_of_schemes(bool on_device) {
   return names.empty() ? "a scheme that keeps them on a device (this build has none)" : names;
 }
 
+std::string names_of_schemes_that_hand_on() {
+  return names_of([](const Scheme& scheme) { return scheme.hands_on; });
+}
+
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
   if (const Scheme* const scheme = known_scheme(name)) {
     if (!is_built(*scheme)) return annotate(scheme->usable(), cat("the scheme ", name));

@@ -32,6 +32,9 @@ const Scheme& plainest_scheme(bool on_device);
 // "memmap or shm".
 std::string names_of_schemes(bool on_device);
 
+// Returns the schemes whose slots a process can hand on to another sender (Scheme::hands_on): "cuda-ipc or shm".
+std::string names_of_schemes_that_hand_on();
+
 // Returns the scheme of an endpoint: `given` if it is not null, else the scheme that the endpoint names. Returns
 // INVALID_ARGUMENT if the scheme lacks an option (the text names the schemes that have it, or the nearest option), if a
 // value is wrong, or if the endpoint has a host although the scheme passes descriptors, which cannot leave the machine

@@ -42,6 +42,10 @@ struct SenderOptions {
   // For a sharded trainer (Sender::register_shards): this process's number, from 0, among `ranks` processes of one
   // host. All use the same endpoint. Rank 0 has the endpoint; the others join it.
   std::uint32_t rank = 0, ranks = 1;
+  // This sender publishes one version, in one slot, and then no process can write that memory, this one included: for
+  // weights that never change, of which all processes of a host share one copy (base/base.h). `slots` and `spares` of
+  // the endpoint have no effect.
+  bool held = false;
   const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
 };
 

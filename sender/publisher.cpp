@@ -36,6 +36,14 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_TRY(check_compatibility_key(options.compatibility_key));
   BASCULE_TRY(check(options.expect_workers));
   BASCULE_TRY(check_ranks(options, *scheme, endpoint));
+  if (options.held) {
+    if (!scheme->hands_on)
+      return unimplemented("endpoint \"", options.endpoint, "\": a version that never changes needs slots that a ",
+                           "process can hand on to the next sender, which ", scheme->name, " does not have; use ",
+                           names_of_schemes_that_hand_on());
+    endpoint.held = true;
+    endpoint.slots = 1;
+  }
   if (options.threads < 0)
     return invalid_argument("threads: expected 0 (one per core) or more, found ", options.threads);
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint.beside().value_or(endpoint)));
@@ -216,16 +224,48 @@ absl::Status Publisher::encode_layout() {
 }
 
 // Slots are made at the first publication, and offered to the workers that have joined.
-absl::Status Publisher::open_slots() {
+absl::Status Publisher::open_slots(const SlotHandle* adopted) {
   if (slots_->is_open()) return absl::OkStatus();
-  if (const auto requests = coordinator_->fused_requests(); !requests.empty()) {
+  if (const auto requests = coordinator_->fused_requests(); !requests.empty() && adopted == nullptr) {
     BASCULE_TRY(registration_->fuse(requests));
     BASCULE_TRY(encode_layout());
   }
   BASCULE_ASSIGN(std::vector<OfferedSlot> offered,
-                 slots_->open(registration_->layout(), registration_->device(), *packer_));
+                 slots_->open(registration_->layout(), registration_->device(), *packer_, adopted));
   coordinator_->open_slots(std::move(offered), slots_->set()->layout, encoded_layout_, slots_->control_page());
   return absl::OkStatus();
+}
+
+// ---- a version that never changes ----
+
+absl::StatusOr<SendReport> Publisher::adopt(const HeldVersion& version) {
+  if (!endpoint_.held) return failed_precondition("adopt: this sender sends versions that change; set held");
+  if (!version.handle) return invalid_argument("adopt: the version's memory cannot be handed on");
+  BASCULE_TRY(check_none_registered());
+  BASCULE_TRY(use(Registration::of_layout(version.layout, version.device)));
+  BASCULE_TRY(open_slots(version.handle.get()));
+  const Clock::time_point called = Clock::now();
+  const Limit limit = Limit::timeout(endpoint_, called);
+  BASCULE_ASSIGN(const Publication publication, begin({}, called, limit, /*packed=*/false));
+  pending_ = Pending::kSend;
+  seal(publication, version.digest, limit);
+  return settled();
+}
+
+absl::StatusOr<HeldVersion> Publisher::held() const {
+  if (!endpoint_.held || published_.version == 0)
+    return failed_precondition("held: expected a sender that has published a version that never changes");
+  const SlotId slot{coordinator_->epoch(), 0};
+  HeldVersion version{.epoch = slot.epoch,
+                      .version = published_.version,
+                      .layout = registration_->layout(),
+                      .digest = published_.digest};
+  const SlotMemory& memory = slots_->memory(slot);
+  version.device = memory.device;
+  version.bytes = {memory.data(), memory.bytes};
+  version.memory = memory.device == kHost ? memory.mapping.keep() : memory.device_memory;
+  BASCULE_ASSIGN(version.handle, slots_->handle_of(slot));
+  return version;
 }
 
 // ---- loans ----

@@ -23,6 +23,7 @@
 #include <bascule/sender/report.h>
 #include <bascule/sender/slot_store.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/held_version.h>
 #include <bascule/transport/own_threads.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/task_thread.h>
@@ -43,6 +44,9 @@ class Publisher {
   absl::Status register_model(std::vector<TensorSpec> specs, int device, std::string description);
   // Waits for the other ranks; see Sender::register_shards().
   absl::Status register_shards(std::unique_ptr<ShardSource> source, std::string description, absl::Duration timeout);
+  // See Sender::adopt() and Sender::held().
+  absl::StatusOr<SendReport> adopt(const HeldVersion& version);
+  absl::StatusOr<HeldVersion> held() const;
   absl::Status expect(ExpectedWorkers workers);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 
@@ -74,7 +78,7 @@ class Publisher {
   };
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
-  bool single_copy() const { return endpoint_.slots == 1; }
+  bool single_copy() const { return endpoint_.single_copy(); }
   // Leaves time for a decision after a late delivery and preparation, for the last ack, even from engines that load two
   // versions by themselves, or for the disk, and for threads to wake.
   Deadline settles_by() const {
@@ -92,7 +96,7 @@ class Publisher {
   absl::Status check_free(std::string_view call);
   absl::Status settle_update();
   absl::Status encode_layout();
-  absl::Status open_slots();
+  absl::Status open_slots(const SlotHandle* adopted = nullptr);
   // `packed` means that the packer fills the slot, and reports its progress.
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, const Limit& limit,
                                     bool packed);

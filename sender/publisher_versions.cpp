@@ -23,6 +23,9 @@ constexpr std::size_t kMostUpdates = 100, kMostLost = 10'000;  // that wait for 
 
 absl::Status Publisher::check_free(std::string_view call) {
   if (!registration_) return failed_precondition("no model is registered; call register_model first");
+  if (endpoint_.held && published_.version != 0)
+    return failed_precondition(call, ": this sender holds version ", published_.version,
+                               ", which never changes; send versions that change at another endpoint");
   if (loaned_) return failed_precondition("a loan is out; publish it or drop it first");
   if (pending_ == Pending::kSend)
     return failed_precondition("Cannot call ", call, call == "send_async()" ? " again" : "",
@@ -272,6 +275,7 @@ absl::StatusOr<SendReport> Publisher::settled_here(Deadline deadline) {
   absl::StatusOr<SendReport> report = *std::move(done);
   if (!report.ok()) return report;
   published_ = {.version = report->version, .digest = report->digest};
+  if (endpoint_.held) BASCULE_TRY(annotate(slots_->freeze({coordinator_->epoch(), 0}), "make the version read-only"));
   report->seconds.wait = measured_.wait;
   report->seconds.pack = measured_.pack;
   report->memory = slots_->set()->memory.begin()->second.description;

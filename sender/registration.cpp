@@ -117,6 +117,15 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
   return made;
 }
 
+Registration Registration::of_layout(Layout layout, int device) {
+  Registration made;
+  made.device_ = device;
+  for (const Placement& tensor : layout.tensors())
+    made.known_.push_back({.spec = tensor.spec, .tied_to = std::nullopt});
+  made.layout_ = std::move(layout);
+  return made;
+}
+
 absl::Status Registration::fuse(std::span<const std::vector<std::string>> requests) {
   if (requests.empty() || layout_.division()) return absl::OkStatus();  // boxes do not lie side by side
   std::vector<TensorSpec> specs;

@@ -45,6 +45,9 @@ class Registration {
                                                std::optional<DType> wire_dtype, std::string description = {},
                                                const std::optional<Division>& division = std::nullopt);
 
+  // Makes a registration of a layout that another sender has made, without tensors.
+  static Registration of_layout(Layout layout, int device);
+
   const Layout& layout() const { return layout_; }
   bool has_tensors() const { return source_ != nullptr; }
   // Call it before the layout is used: rearranges it so that the tensors of each request lie side by side, if possible.

@@ -89,6 +89,16 @@ absl::Status Sender::send_async(std::unique_ptr<TensorSource> weights, const std
   return publisher_->stage("send_async()", weights.get(), worker_ids, Publisher::Pending::kSend, false);
 }
 
+absl::StatusOr<SendReport> Sender::adopt(const HeldVersion& version) {
+  BASCULE_TRY(only_rank_0("adopt"));
+  return publisher_->adopt(version);
+}
+
+absl::StatusOr<HeldVersion> Sender::held() const {
+  BASCULE_TRY(only_rank_0("held"));
+  return publisher_->held();
+}
+
 absl::StatusOr<SendReport> Sender::wait_async(absl::Duration timeout) {
   if (rank_ ? !rank_->pending() : publisher_->pending() != Publisher::Pending::kSend)
     return failed_precondition("No async send is pending. Call send_async() first.");

@@ -26,6 +26,7 @@
 #include <bascule/sender/options.h>
 #include <bascule/sender/report.h>
 #include <bascule/sender/shards.h>
+#include <bascule/transport/held_version.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
@@ -142,6 +143,15 @@ class Sender {
   // that continued poisoned. If something was written, or with digest=off, they stay poisoned until the next publish().
   absl::StatusOr<WritableSlot> loan(const std::vector<std::string>& worker_ids = {});
   absl::StatusOr<SendReport> publish(WritableSlot slot);
+
+  // For a sender with SenderOptions::held, which publishes one version that never changes: in place of register_model()
+  // and the one send() or publish(), publishes a version that an earlier such sender held. Its memory is not
+  // copied. `version` comes from a process that reads it in place (Receiver::held()). Returns INVALID_ARGUMENT if the
+  // memory is not sealed, is too small, or cannot be handed on.
+  absl::StatusOr<SendReport> adopt(const HeldVersion& version);
+  // Returns the version that a sender with SenderOptions::held has published, as this process reads it. Its memory
+  // outlives the sender. The tensors of the loan that wrote it are no longer valid.
+  absl::StatusOr<HeldVersion> held() const;
 
   // Returns the last version published in this epoch. Before the first one, returns the highest number that earlier
   // epochs used, which the endpoint remembers; that version may have been aborted. A rank of a sharded trainer other

@@ -37,14 +37,15 @@ class SlotStore {
   int control_page() const { return page_.descriptor(); }  // the control page's descriptor, once the slots are open
 
   // Call once: makes the endpoint's slots on `device`, with the final layout. If it fails, no slot is made. `packer`
-  // must outlive the last add().
-  absl::StatusOr<std::vector<OfferedSlot>> open(const Layout& layout, int device, Packer& packer);
+  // must outlive the last add(). `adopted`, if given, is the memory of the one slot.
+  absl::StatusOr<std::vector<OfferedSlot>> open(const Layout& layout, int device, Packer& packer,
+                                                const SlotHandle* adopted = nullptr);
   bool is_open() const { return set_ != nullptr; }
   const std::shared_ptr<SlotSet>& set() const { return set_; }  // null until it is open
   SlotMemory& memory(SlotId slot) { return set_->memory.at(slot.index); }
   std::uint64_t slot_bytes() const { return set_->layout.bytes(); }
 
-  absl::StatusOr<OfferedSlot> add(SlotId slot);
+  absl::StatusOr<OfferedSlot> add(SlotId slot, const SlotHandle* adopted = nullptr);
   void drop(SlotId slot);
 
   // Call it when writing begins. Returns UNAVAILABLE if a process unknown to the ring reads the slot.
@@ -52,6 +53,11 @@ class SlotStore {
   std::atomic<std::uint64_t>& bytes_done(SlotId slot) { return page_.bytes_done(slot.index); }
   SlotTable fill_table(SlotId slot);  // the table that the version written next gets; or none
   absl::Status seal(const Publication& publication);
+
+  // Maps a sealed slot for reading only, at another address: from now on no process can write it. Does nothing if it
+  // was adopted. If it fails, the slot stays as it is.
+  absl::Status freeze(SlotId slot);
+  absl::StatusOr<std::shared_ptr<const SlotHandle>> handle_of(SlotId slot) const;
 
   // ---- single copy ----
 
@@ -70,7 +76,7 @@ class SlotStore {
         page_(std::move(page)),
         transport_(std::move(transport)),
         kept_(transport_->kept_slots()) {}
-  bool single_copy() const { return endpoint_.slots == 1; }
+  bool single_copy() const { return endpoint_.single_copy(); }
 
   const Endpoint& endpoint_;
   const Epoch epoch_;
@@ -81,6 +87,7 @@ class SlotStore {
   std::shared_ptr<SlotSet> set_;                                         // loans share it
   Packer* packer_ = nullptr;
   int device_ = kHost;
+  bool frozen_ = false;  // see freeze()
 };
 
 }  // namespace bascule::inline v0

@@ -70,6 +70,8 @@ struct Endpoint {
   // The scheme's own options, by name (transport/scheme_option.h); scheme_for() checks them.
   std::map<std::string, std::string, std::less<>> scheme_options;
 
+  // Not part of the string: the sender has one slot, for one version that never changes (SenderOptions::held).
+  bool held = false;
   // Not part of the string: true if this process only looks at slots, which senders may write meanwhile
   // (receiver/status.h).
   bool looks_only = false;
@@ -83,6 +85,8 @@ struct Endpoint {
   // until all workers have yielded, `loan_timeout` to write, and `timeout` to make the digest and decide.
   absl::Duration writer_timeout() const { return 2 * timeout + loan_timeout; }
 
+  // The trainer's parameters themselves are the slot.
+  bool single_copy() const { return slots == 1 && !held; }
   bool over_tcp() const { return !host.empty(); }
   std::string place() const;               // for texts: the folder, or "node1:29500", "[::1]:29500"
   std::optional<Endpoint> beside() const;  // the same endpoint over TCP at listen=

@@ -93,6 +93,7 @@ struct SlotView {
   // Holding this keeps the memory readable even after end_read() and unmap(), though another version may be written
   // there. If it is null, the memory lives as long as the transport.
   std::shared_ptr<const void> memory{};
+  std::shared_ptr<const SlotHandle> handle{};  // null: this process cannot hand the memory on
 };
 
 class SenderTransport {  // one per sender
@@ -110,6 +111,11 @@ class SenderTransport {  // one per sender
   // on which the rank's tensors lie, or kHost. Public thread.
   virtual absl::StatusOr<SlotMemory> make_region(const Layout&, std::uint32_t /*region*/, int /*device*/) {
     return absl::UnimplementedError("this scheme has no slots of several regions");
+  }
+  // For schemes with Scheme::hands_on: maps a slot that another sender, or this one, has made and sealed, for reading
+  // only. `device` is the one that the memory lies on, or kHost. Public thread.
+  virtual absl::StatusOr<SlotMemory> adopt_slot(const SlotHandle&, const Layout&, int /*device*/) {
+    return absl::UnimplementedError("this scheme cannot adopt a slot");
   }
   // Called after make_slot(), once every process that writes the slot has mapped it, and before it is offered: from now
   // on no other process may write it. Public thread.
@@ -191,6 +197,8 @@ struct Scheme {
   bool maps_once = false;    // prepare() and end_read() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes
+  // A process that has mapped a slot can hand its memory on to another sender: adopt_slot(), SlotView::handle.
+  bool hands_on = false;
   bool many_writers = false;  // several processes can map a slot's descriptor and write it, until seal_slot()
   // Not 0: a slot may consist of several regions, each of which another rank of a sharded trainer makes and writes.
   // Regions begin at multiples of so many bytes, which are whole tiles of the digest's tables (64 KiB), and workers

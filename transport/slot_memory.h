@@ -22,11 +22,18 @@ struct OtherRegion {
   std::string place;     // SlotMemory::place there
 };
 
+// What a process keeps of a slot that it has mapped, so that it can offer the memory itself once the slot's sender is
+// gone (Scheme::hands_on).
+struct SlotHandle {
+  ProcessFd descriptor;
+  std::string place{};  // SlotMemory::place
+};
+
 // Memory that has a descriptor: a memfd, a file, or device memory. For a slot of several regions it is region 0, which
 // rank 0 writes, or in another rank's process that rank's region.
 struct SlotMemory {
   ProcessFd descriptor;           // what a worker maps
-  Mapping mapping;                // the sender's own, writable; none for device memory
+  Mapping mapping;                // the sender's own, writable unless it is adopted; none for device memory
   std::uint64_t bytes = 0;        // the layout's size; the mapping may add a file's header and the rest of a page
   std::uint64_t data_offset = 0;  // where the layout's bytes begin in the mapping
   int device = kHost;             // the device whose memory it is, or kHost

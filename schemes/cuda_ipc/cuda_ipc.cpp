@@ -62,6 +62,28 @@ class CudaIpcSender final : public SenderTransport {
     return memory;
   }
 
+  absl::StatusOr<SlotMemory> adopt_slot(const SlotHandle& handle, const Layout& layout, int device) override {
+    if (layout.division()) return unimplemented("cuda-ipc: slots of several ranks cannot be adopted");
+    BASCULE_ASSIGN(const CudaIpcRegion place, parse_cuda_ipc_region(handle.place));
+    BASCULE_ASSIGN(const cuda::Device home, cuda::find_device(place.device));
+    if (home.ordinal != device || place.bytes < layout.bytes())
+      return invalid_argument("cuda-ipc: expected a slot of ", layout.bytes(), " bytes on device ", device, ", found ",
+                              place.bytes, " bytes on device ", home.ordinal);
+    SlotMemory memory;
+    memory.descriptor = ProcessFd::copy_of(handle.descriptor.get());
+    if (!memory.descriptor) return errno_status(errno, "keep the memory of a slot");
+    BASCULE_ASSIGN(const cuda::Allocation allocation,
+                   cuda::Allocation::import(device, memory.descriptor.get(), place.bytes, device));
+    const auto mapping = std::make_shared<cuda::DeviceMapping>();
+    BASCULE_ASSIGN(*mapping, cuda::DeviceMapping::map(allocation, Access::kReadOnly, device));
+    memory.device_memory = std::shared_ptr<std::byte>(mapping, mapping->data());
+    memory.bytes = layout.bytes();
+    memory.device = device;
+    memory.place = handle.place;
+    memory.description = cat("memory of ", home.name, ", ", cuda::to_string(home.uuid), ", read-only");
+    return memory;
+  }
+
   absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) override {
     if (dispatcher_) dispatcher_->joined(worker);
     CudaIpcOffer offered{.regions = {}, .relays = dispatcher_.has_value()};
@@ -144,7 +166,9 @@ class CudaIpcReceiver final : public ReceiverTransport {
       if (!mapping.ok())
         return annotate(mapping.status(), "cuda-ipc: the slots cannot be read where they lie (use shm)");
       const auto made = std::make_shared<cuda::DeviceMapping>(*std::move(mapping));
-      slots_.insert_or_assign(offer.slots[i], Slot{.mapping = made, .home = home});
+      slots_.insert_or_assign(
+          offer.slots[i],
+          Slot{.mapping = made, .home = home, .handle = handle_of(places, std::move(offer.descriptors[i * of_slot]))});
       if (relay_receiver_)
         relay_receiver_->add(offer.slots[i], {.bytes = {made->data(), offer.slot_bytes}, .device = home, .owner = made},
                              offer.written);
@@ -155,19 +179,24 @@ class CudaIpcReceiver final : public ReceiverTransport {
   std::optional<SlotView> find(SlotId slot) const override {
     const auto found = slots_.find(slot);
     if (found == slots_.end() || relay_receiver_) return std::nullopt;
-    const auto& [mapping, home] = found->second;
-    return SlotView{.slot = slot, .bytes = {mapping->data(), mapping->bytes()}, .device = home, .memory = mapping};
+    const auto& [mapping, home, handle] = found->second;
+    return SlotView{.slot = slot,
+                    .bytes = {mapping->data(), mapping->bytes()},
+                    .device = home,
+                    .memory = mapping,
+                    .handle = handle};
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     if (relay_receiver_) return relay_receiver_->prepare(publication, deadline);
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
-    const auto& [mapping, home] = slot->second;
+    const auto& [mapping, home, handle] = slot->second;
     return SlotView{.slot = publication.slot,
                     .bytes = {mapping->data(), mapping->bytes()},
                     .device = mapping->device(),
-                    .memory = mapping};
+                    .memory = mapping,
+                    .handle = handle};
   }
 
   void end_read(SlotId slot) override {  // a slot stays mapped for later versions
@@ -187,7 +216,17 @@ class CudaIpcReceiver final : public ReceiverTransport {
   struct Slot {
     std::shared_ptr<cuda::DeviceMapping> mapping;
     int home = kHost;  // the device that has the memory
+    std::shared_ptr<const SlotHandle> handle{};
   };
+
+  // Null for a slot of several regions, which is never handed on.
+  static std::shared_ptr<const SlotHandle> handle_of(const CudaIpcOffer& places, UniqueFd descriptor) {
+    if (places.regions.size() != 1) return nullptr;
+    const auto handle = std::make_shared<SlotHandle>();
+    handle->descriptor = std::move(descriptor);
+    handle->place = to_bytes(places.regions.front());
+    return handle;
+  }
 
   static absl::StatusOr<cuda::DeviceMapping> map(const CudaIpcOffer& places, std::span<const int> homes,
                                                  std::span<const UniqueFd> descriptors, int reads_on) {

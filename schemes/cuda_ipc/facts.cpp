@@ -9,6 +9,7 @@ Scheme cuda_ipc_facts() {
           .needs_descriptors = true,
           .maps_once = true,
           .on_device = true,
+          .hands_on = true,
           .region_granule = kRegionGranule,
           .options = relay::options(),
           .make_sender = {},

@@ -31,7 +31,7 @@ class SlotAllocator {
 
   void open(const std::vector<OfferedSlot>& slots);
   bool is_open() const { return open_; }
-  bool single_copy() const { return endpoint_.slots == 1; }
+  bool single_copy() const { return endpoint_.single_copy(); }
 
   // ---- which slot is written ----
 

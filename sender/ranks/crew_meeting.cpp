@@ -27,7 +27,7 @@ absl::Status check_takes_ranks(const Scheme& scheme, const Endpoint& endpoint) {
         "several ranks write one version, which needs memory that workers reach on this host: expected an endpoint ",
         "such as shm:///tmp/run, or cuda-ipc:///tmp/run for tensors on GPUs, found ", scheme.name,
         endpoint.over_tcp() ? " over TCP" : "", "; or gather the tensors and send them from one rank");
-  if (endpoint.slots == 1)
+  if (endpoint.single_copy())
     return invalid_argument("slots=1: the parameters of one process live in the slot; use slots=2 with several ranks");
   return absl::OkStatus();
 }

@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("bench", "kernels", "python/src", "receiver", "schemes", "sender", "trainer_ref", "transport")
+FOLDERS = ("base", "bench", "kernels", "python/src", "receiver", "schemes", "sender", "trainer_ref", "transport")
 HEADERS = {".h", ".cuh"}
 SUFFIXES = HEADERS | {".cpp", ".cu"}
 ALLOWED = [{f"{folder}/{name}" for name in names.split()} for folder, names in [

@@ -93,6 +93,17 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> open_weights(const EngineSettings
                                        .log = settings.engine.log,
                                        .place = place});
   }
+  if (!settings.base.empty()) {
+    auto weights = ServedWeights::from_base(settings.config, place,
+                                            {.endpoint = settings.base,
+                                             .name = settings.worker,
+                                             .folder = settings.folder,
+                                             .dtype = settings.dtype,
+                                             .device = settings.device,
+                                             .log = settings.engine.log});
+    BASCULE_TRY(annotate(weights.status(), "--base"));
+    return weights;
+  }
   auto weights =
       ServedWeights::from_checkpoint(settings.folder, settings.config, settings.dtype, place, settings.engine.log);
   BASCULE_TRY(of_flag(weights.status(), "model", settings.folder.string(), kModelAdvice));

@@ -32,6 +32,12 @@ ABSL_FLAG(
     "The endpoint of a trainer that sends weights, such as shm:///run/user/1000/grpo. Without it the engine serves the "
     "checkpoint's own weights, as version 0.");
 ABSL_FLAG(
+    std::string, base, "",
+    "The endpoint of a base, such as shm:///run/user/1000/grpo/base: one copy of --model's weights, which all "
+    "processes "
+    "of this host with this flag map. The first one reads the checkpoint. For an engine that serves adapters beside a "
+    "trainer.");
+ABSL_FLAG(
     std::vector<std::string>, adapter, {},
     "A LoRA adapter of --model to serve, as NAME=SOURCE: requests name it as their model. SOURCE is a folder of "
     "PEFT, or the endpoint of a trainer, such as shm:///run/user/1000/grpo/math, of which each version is followed. "
@@ -132,6 +138,8 @@ absl::Status check_flags() {
   const int longest = absl::GetFlag(FLAGS_max_model_len);
   FlagChecks checks;
   checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
+      .that(absl::GetFlag(FLAGS_base).empty() || absl::GetFlag(FLAGS_sync).empty(), "base", absl::GetFlag(FLAGS_base),
+            "with --sync the weights come from a trainer and change; give one of the two")
       .not_empty("worker", worker, "a name", "engine-0")
       .not_empty("generation-config", absl::GetFlag(FLAGS_generation_config), "auto, none or a folder", "none")
       .that(worker.size() <= kMostNameBytes, "worker", cat(absl::CHexEscape(worker.substr(0, 16)), "…"), "a name of ",
@@ -333,6 +341,7 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   EngineSettings settings;
   BASCULE_ASSIGN(settings.server, server_options());
   settings.sync = absl::GetFlag(FLAGS_sync);
+  settings.base = absl::GetFlag(FLAGS_base);
   BASCULE_ASSIGN(settings.device, open_device(settings.sync));
   BASCULE_TRY(read_adapters(settings));
   settings.folder = absl::GetFlag(FLAGS_model);

@@ -82,7 +82,8 @@ absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const Memo
       cat("tried on ", flags.compute.device.str(), " with random weights: ", with_commas(tokens_per_second),
           " tokens per second through an update");
   if (times.peak)
-    line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ", gib(memory.peak_bytes_but(kSlots)),
+    line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ",
+                gib(memory.peak_bytes_of_libtorch() + (need.shares_base ? memory.parts.front().bytes : 0)),
                 " without slots");
   log(line);
   const double tokens_per_step = static_cast<double>(need.batch.tokens_of_update);

@@ -6,6 +6,7 @@
 
 #include <bascule/trainer_ref/grpo/learn/supervised.h>
 #include <bascule/trainer_ref/grpo/options/starting_adapter.h>
+#include <bascule/trainer_ref/model/base_weights.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -19,10 +20,9 @@ std::int64_t elements_of(const WeightMap& weights) {
   return sum;
 }
 
-}  // namespace
-
-absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint& start,
-                                       const std::function<void(std::string_view)>& log) {
+// All weights, to be trained or as an adapter's base.
+absl::StatusOr<Policy> own_weights(const TrainFlags& flags, const StartPoint& start,
+                                   const std::function<void(std::string_view)>& log) {
   const bool resumes_all = !flags.resume.empty() && !flags.lora.on;
   const std::filesystem::path& folder = resumes_all ? flags.resume : start.model;
   absl::StatusOr<Policy> policy =
@@ -35,7 +35,31 @@ absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint
   }
   BASCULE_TRY(of_flag(policy.status(), resumes_all ? "resume" : "model", folder.string(),
                       resumes_all ? kResumeAdvice : kModelAdvice));
-  if (!flags.lora.on) return policy;
+  return policy;
+}
+
+// The frozen weights in the memory that other processes also map.
+absl::StatusOr<Policy> shared_weights(const TrainFlags& flags, const StartPoint& start,
+                                      const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(const ModelConfig config, read_config(start.model));
+  absl::StatusOr<BaseWeights> base = open_base_weights(config, {.endpoint = flags.lora.base,
+                                                                .name = "trainer",
+                                                                .folder = start.model,
+                                                                .dtype = flags.frozen_dtype(),
+                                                                .device = flags.compute.device,
+                                                                .log = log});
+  BASCULE_TRY(annotate(base.status(), cat("--lora-base=", flags.lora.base)));
+  log(cat(base->made_here ? "made" : "joined", " the base at ", flags.lora.base));
+  return Policy::over(config, std::move(base->weights), Policy::Gradients::kNone, flags.compute.options);
+}
+
+}  // namespace
+
+absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint& start,
+                                       const std::function<void(std::string_view)>& log) {
+  absl::StatusOr<Policy> policy =
+      flags.lora.base.empty() ? own_weights(flags, start, log) : shared_weights(flags, start, log);
+  if (!policy.ok() || !flags.lora.on) return policy;
   BASCULE_ASSIGN(Adapter adapter, starting_adapter(flags, start.model));
   policy = policy->adapted(std::move(adapter));
   if (policy.ok())

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/str_join.h"
 #include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/model/folder_content.h>
 #include <bascule/trainer_ref/model/safetensors.h>
@@ -26,7 +27,8 @@ absl::StatusOr<at::ScalarType> computable(DType dtype) {
   return invalid_argument("weights as ", name_of(dtype), ": expected F32 or BF16");
 }
 
-// The files that hold the weights of `folder`, each named once.
+}  // namespace
+
 absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
   std::error_code error;
   const fs::path whole = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
@@ -58,6 +60,10 @@ absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
   return files;
 }
 
+namespace {
+
+std::string cat_of(at::IntArrayRef shape) { return cat("[", absl::StrJoin(shape, ", "), "]"); }
+
 // A copy of a tensor's bytes, which need not lie on a multiple of its element, as `type`.
 at::Tensor load(std::span<const std::byte> bytes, const TensorSpec& spec, at::ScalarType type) {
   at::Tensor tensor = at::empty(spec.shape, libtorch::scalar_type_of(spec.dtype));
@@ -65,9 +71,12 @@ at::Tensor load(std::span<const std::byte> bytes, const TensorSpec& spec, at::Sc
   return tensor.to(type);
 }
 
+// Gets each tensor of a folder that belongs to the model, under the model's name. False: it has one of that name.
+using Take = std::function<absl::StatusOr<bool>(const std::string& name, at::Tensor tensor)>;
+
 // `left_out` gets the names of tensors that the model does not have.
-absl::Status read_file_into(const fs::path& path, at::ScalarType type, const WeightNames& names, WeightMap& weights,
-                            std::vector<std::string>& left_out) {
+absl::Status take_file(const fs::path& path, at::ScalarType type, const WeightNames& names, const Take& take,
+                       std::vector<std::string>& left_out) {
   BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
   BASCULE_TRY(annotate(file.check_stamp(), path.string()));
   for (const SafetensorsHeader::Entry& entry : file.header().entries) {
@@ -83,10 +92,27 @@ absl::Status read_file_into(const fs::path& path, at::ScalarType type, const Wei
       return unimplemented(path.string(), ": tensor ", to_string(spec),
                            ": quantized weights are not supported; expected F32, BF16, F16 or F64");
     }
-    if (!weights.emplace(*name, load(file.bytes(entry), spec, type)).second) {
+    absl::StatusOr<bool> taken = take(*name, load(file.bytes(entry), spec, type));
+    if (!taken.ok()) return annotate(taken.status(), cat(path.string(), ": tensor ", spec.name));
+    if (!*taken)
       return invalid_argument(path.string(), ": tensor ", spec.name, " is there twice, perhaps in another shard");
-    }
   }
+  return absl::OkStatus();
+}
+
+absl::Status take_folder(const fs::path& folder, const ModelConfig& config, at::ScalarType type, const Take& take,
+                         const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(const std::vector<fs::path> files, weight_files(folder));
+  const WeightNames names(config);
+  std::vector<std::string> left_out;
+  try {
+    for (const fs::path& file : files) BASCULE_TRY(take_file(file, type, names, take, left_out));
+  } catch (const c10::Error& error) {  // no memory
+    return absl::ResourceExhaustedError(cat(folder.string(), ": ", error.what_without_backtrace()));
+  }
+  if (!left_out.empty() && log)
+    log(cat(folder.string(), ": left out ", left_out.size(), " tensors that the model does not have, as transformers ",
+            "does; the first is ", left_out.front()));
   return absl::OkStatus();
 }
 
@@ -101,7 +127,7 @@ absl::Status tie_head(const ModelConfig& config, WeightMap& weights) {
   if (!config.tie_word_embeddings) return absl::OkStatus();
   if (embedding == weights.end()) {
     weights.emplace(kEmbeddingName, head->second);
-  } else if (!at::equal(head->second, embedding->second)) {
+  } else if (!at::equal(head->second, embedding->second.to(head->second.device()))) {
     return invalid_argument(kHeadName, " differs from ", kEmbeddingName,
                             ", although tie_word_embeddings is true: set it to false");
   }
@@ -156,21 +182,38 @@ absl::Status write_weights(const fs::path& path, const WeightMap& weights, DType
 absl::StatusOr<WeightMap> read_weights(const fs::path& folder, const ModelConfig& config, DType dtype,
                                        const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
-  BASCULE_ASSIGN(const std::vector<fs::path> files, weight_files(folder));
-  const WeightNames names(config);
   WeightMap weights;
-  std::vector<std::string> left_out;
-  try {
-    for (const fs::path& file : files) BASCULE_TRY(read_file_into(file, type, names, weights, left_out));
-  } catch (const c10::Error& error) {  // no memory
-    return absl::ResourceExhaustedError(cat(folder.string(), ": ", error.what_without_backtrace()));
-  }
+  const auto keep = [&](const std::string& name, at::Tensor tensor) -> absl::StatusOr<bool> {
+    return weights.emplace(name, std::move(tensor)).second;
+  };
+  BASCULE_TRY(take_folder(folder, config, type, keep, log));
   if (absl::Status status = tie_head(config, weights); !status.ok()) return annotate(status, folder.string());
   if (absl::Status status = check_weights(config, weights); !status.ok()) return annotate(status, folder.string());
-  if (!left_out.empty() && log)
-    log(cat(folder.string(), ": left out ", left_out.size(), " tensors that the model does not have, as transformers ",
-            "does; the first is ", left_out.front()));
   return weights;
+}
+
+absl::Status read_weights_into(const WeightMap& targets, const fs::path& folder, const ModelConfig& config,
+                               const std::function<void(std::string_view)>& log) {
+  const at::ScalarType type = targets.begin()->second.scalar_type();
+  WeightMap read;  // the targets; and a tied head, which is none of them
+  const auto write = [&](const std::string& name, at::Tensor tensor) -> absl::StatusOr<bool> {
+    if (const auto target = targets.find(name); target != targets.end()) {
+      if (target->second.sizes() != tensor.sizes())
+        return invalid_argument("expected shape ", cat_of(target->second.sizes()), ", found ", cat_of(tensor.sizes()));
+      target->second.copy_(tensor);
+      tensor = target->second;
+    }
+    return read.emplace(name, std::move(tensor)).second;
+  };
+  BASCULE_TRY(take_folder(folder, config, type, write, log));
+  const auto finish = [&]() -> absl::Status {
+    BASCULE_TRY(tie_head(config, read));
+    BASCULE_TRY(check_weights(config, read));
+    const at::Tensor &from = read.at(kEmbeddingName), &to = targets.at(kEmbeddingName);
+    if (!from.is_same(to)) to.copy_(from);  // the file has only the head
+    return absl::OkStatus();
+  };
+  return annotate(finish(), folder.string());
 }
 
 absl::Status write_folder(const fs::path& folder, const AddFiles& write) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,14 @@ namespace bascule::ref {
 // compared.
 absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype,
                                        const std::function<void(std::string_view)>& log = {});
+
+// Reads the weights of `folder` like read_weights(), but into the `targets`, which have the model's names, shapes and
+// one type, on any device. Besides these, one tensor at a time is in memory.
+absl::Status read_weights_into(const WeightMap& targets, const std::filesystem::path& folder, const ModelConfig& config,
+                               const std::function<void(std::string_view)>& log = {});
+
+// The files that hold the weights of `folder`, each named once.
+absl::StatusOr<std::vector<std::filesystem::path>> weight_files(const std::filesystem::path& folder);
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
 using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;

@@ -71,9 +71,9 @@ inline at::ScalarType scalar_type_of(DType dtype) {
   return at::kByte;
 }
 
-// Returns a tensor over the view's memory, without a copy; it is valid as long as the view. A slot's weights are
-// read-only memory: writing to a tensor over them ends the process.
-inline at::Tensor tensor_over(const TensorView& view) {
+// Returns a tensor over the view's memory, without a copy; it is valid as long as the view. If `keeps` is given, the
+// tensor and its views hold it. A slot's weights are read-only memory: writing to a tensor over them ends the process.
+inline at::Tensor tensor_over(const TensorView& view, std::shared_ptr<const void> keeps = nullptr) {
   const at::IntArrayRef shape(view.shape.data(), view.shape.size());
   const at::Device device =
       view.device == kHost ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(view.device));
@@ -81,6 +81,7 @@ inline at::Tensor tensor_over(const TensorView& view) {
   void* data = const_cast<std::byte*>(view.data);  // for_blob takes no const; see above
   at::TensorMaker maker = at::for_blob(data, shape);
   if (!view.strides.empty()) maker.strides(at::IntArrayRef(view.strides.data(), view.strides.size()));
+  if (keeps) maker.deleter([keeps = std::move(keeps)](void*) {});
   return maker.options(options)
       .target_device(device)
       .make_tensor();  // a peer GPU's memory is read on `device` all the same

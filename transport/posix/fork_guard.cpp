@@ -57,6 +57,10 @@ ProcessFd& ProcessFd::operator=(ProcessFd&& other) noexcept {
   return *this;
 }
 
+ProcessFd ProcessFd::copy_of(int fd) {
+  return make([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); });
+}
+
 void ProcessFd::reset(int fd) {
   if (fd_ < 0 && fd < 0) return;
   ForkGuard guard;

@@ -43,6 +43,8 @@ class ProcessFd {
     guard.keep(made.fd_ = open());
     return made;
   }
+  // Makes another descriptor of the same open file; none, with errno, if the process is out of them.
+  static ProcessFd copy_of(int fd);
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }

@@ -70,6 +70,19 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(
   return of(config, std::move(weights), place, cat("the weights of ", folder.string()));
 }
 
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_base(const ModelConfig& config, const Place& place,
+                                                                        const BaseWeightsOptions& options) {
+  BASCULE_ASSIGN(BaseWeights base, open_base_weights(config, options));
+  if (!takes_kernels(config, place)) base.joined.clear();
+  if (takes_kernels(config, place) && base.joined.empty())
+    return unimplemented("the base at ", options.endpoint, ": the queries, keys and values of a layer do not lie side ",
+                         "by side in this model, as the kernels read them; leave --base out");
+  BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, base.weights, base.joined));
+  std::unique_ptr<ServedWeights> served(new ServedWeights());
+  served->own_ = std::make_shared<const Decoder>(std::move(bound));
+  return served;
+}
+
 // Draws matrices that preserve the size of the values that they multiply, and norms' weights of about 1.
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const ModelConfig& config, DType dtype,
                                                                      const Place& place, std::uint64_t seed) {

@@ -14,6 +14,7 @@
 #include <bascule/trainer_ref/engine/compute/followed.h>
 #include <bascule/trainer_ref/engine/compute/place.h>
 #include <bascule/trainer_ref/engine/schedule/runner.h>
+#include <bascule/trainer_ref/model/base_weights.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 
 namespace bascule::ref {
@@ -25,6 +26,10 @@ class ServedWeights {
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(
       const std::filesystem::path& folder, const ModelConfig& config, DType dtype, const Place& place = {},
       const std::function<void(std::string_view)>& log = {});
+
+  // The same weights in a base, which this process maps (base_weights.h).
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> from_base(const ModelConfig& config, const Place& place,
+                                                                  const BaseWeightsOptions& options);
 
   // Random weights from a seed, for measurements: version 0, forever.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,

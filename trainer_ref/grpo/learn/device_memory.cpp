@@ -42,9 +42,10 @@ void forget_peak(at::Device device) {
 std::string measured_beside(const MemoryPlan& plan, at::Device device) {
   const std::optional<DevicePeak> peak = peak_on(device);
   if (!peak) return "";
-  return cat("memory: planned ", gib(plan.peak_bytes_but(kSlots)), ", measured ", gib(peak->allocated_bytes),
+  return cat("memory: planned ", gib(plan.peak_bytes_of_libtorch()), ", measured ", gib(peak->allocated_bytes),
              " at the peak, ", gib(peak->kept_bytes),
-             " with what LibTorch keeps; slots and the GPU's context not included (", to_string(plan), ")");
+             " with what LibTorch keeps; slots, a shared base and the GPU's context not included (", to_string(plan),
+             ")");
 }
 
 std::int64_t free_bytes_on(at::Device device) {

@@ -192,10 +192,10 @@ std::int64_t MemoryPlan::peak_bytes() const {
                          [](std::int64_t sum, const MemoryPart& part) { return sum + part.bytes; });
 }
 
-std::int64_t MemoryPlan::peak_bytes_but(std::string_view part) const {
+std::int64_t MemoryPlan::peak_bytes_of_libtorch() const {
   std::int64_t sum = 0;
-  for (const MemoryPart& each : parts)
-    if (each.name != part) sum += each.bytes;
+  for (const MemoryPart& part : parts)
+    if (part.of_libtorch) sum += part.bytes;
   return sum;
 }
 
@@ -203,17 +203,18 @@ MemoryPlan plan_memory(const MemoryNeed& need) {
   const Sizes sizes(need);
   const Moment peak = peak_of(need, sizes);
   const bool frozen = sizes.adapter() > 0;
-  const std::string frozen_weights = sizes.is_bf16() ? "frozen bf16 weights" : "frozen f32 weights";
+  const std::string frozen_weights = cat(sizes.is_bf16() ? "frozen bf16 weights" : "frozen f32 weights",
+                                         need.shares_base ? " (shared by all processes)" : "");
   const std::int64_t sent = need.sends_adapter_alone ? sizes.adapter() : sizes.weights();
-  MemoryPlan plan{
-      {{frozen ? frozen_weights : "f32 weights", sizes.weights() * (frozen ? sizes.element() : kFloatBytes)},
-       {"f32 adapter", sizes.adapter() * kFloatBytes},
-       {"AdamW's moments", 2 * sizes.trained() * kFloatBytes},
-       {"gradients", peak.gradients},
-       {need.compute.checkpoints_layers ? "activations (checkpointed)" : "activations", peak.activations},
-       {"log-probabilities", peak.log_probs},
-       {"reference", need.has_reference && !frozen ? sizes.weights() * sizes.element() : 0},
-       {std::string(kSlots), need.slots * sent * need.slot_weight_bytes}}};
+  MemoryPlan plan{{{frozen ? frozen_weights : "f32 weights", sizes.weights() * (frozen ? sizes.element() : kFloatBytes),
+                    !need.shares_base},
+                   {"f32 adapter", sizes.adapter() * kFloatBytes},
+                   {"AdamW's moments", 2 * sizes.trained() * kFloatBytes},
+                   {"gradients", peak.gradients},
+                   {need.compute.checkpoints_layers ? "activations (checkpointed)" : "activations", peak.activations},
+                   {"log-probabilities", peak.log_probs},
+                   {"reference", need.has_reference && !frozen ? sizes.weights() * sizes.element() : 0},
+                   {"slots", need.slots * sent * need.slot_weight_bytes, /*of_libtorch=*/false}}};
   std::erase_if(plan.parts, [](const MemoryPart& part) { return part.bytes == 0; });
   return plan;
 }

@@ -53,21 +53,21 @@ struct MemoryNeed {
   std::vector<AdaptedModule> adapted = {};  // if an adapter is trained: its modules; the weights are then frozen
   double dropout = 0;                       // of the adapter
   bool sends_adapter_alone = false;
+  bool shares_base = false;            // the frozen weights lie in a base
   std::int64_t slots = 0;              // on the trainer's device, besides its own weights
   std::int64_t slot_weight_bytes = 4;  // of each weight in a slot
 };
 
-inline constexpr std::string_view kSlots = "slots";  // the part that LibTorch does not allocate
-
 struct MemoryPart {
   std::string name;
   std::int64_t bytes = 0;
+  bool of_libtorch = true;  // false: slots, and a base, which other processes also map
 };
 
 struct MemoryPlan {
   std::vector<MemoryPart> parts;  // what is in memory at the peak
   std::int64_t peak_bytes() const;
-  std::int64_t peak_bytes_but(std::string_view part) const;
+  std::int64_t peak_bytes_of_libtorch() const;
 };
 
 MemoryPlan plan_memory(const MemoryNeed& need);

@@ -33,6 +33,12 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, lora_name, "policy",
           "With --lora-sync=adapters: the name under which engines serve the adapter, which requests to them give");
 
+ABSL_FLAG(
+    std::string, lora_base, "",
+    "The endpoint of a base, as shm:///run/user/1000/grpo/base, or cuda-ipc:///… on a GPU: the frozen weights lie "
+    "there in one copy of memory, which this program, engines that it starts, and others with --base map. The "
+    "first process reads --model, and the base lives until the last one has ended");
+
 namespace bascule::ref {
 namespace {
 
@@ -85,6 +91,7 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
           !on || !is_single_copy(engines.sync), "sync", engines.sync,
           "with slots=1 engines read the trainer's own tensors, but what an adapter adds is computed while it is sent; "
           "give slots=2")
+      .that(on || absl::GetFlag(FLAGS_lora_base).empty(), "lora-base", absl::GetFlag(FLAGS_lora_base), none)
       .not_empty("lora-name", absl::GetFlag(FLAGS_lora_name), "a name", "policy");
   if (!checks.status().ok()) return checks.status();
   if (!adapter.empty() && !is_adapter_folder(adapter))
@@ -94,7 +101,8 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
                   .fresh = new_lora_of_flags(),
                   .adapter = resumes ? resume : std::filesystem::path(adapter),
                   .sync = sync == "merged" ? LoraSync::kMerged : LoraSync::kAdapters,
-                  .name = absl::GetFlag(FLAGS_lora_name)};
+                  .name = absl::GetFlag(FLAGS_lora_name),
+                  .base = absl::GetFlag(FLAGS_lora_base)};
   return flags;
 }
 

@@ -49,6 +49,7 @@ absl::StatusOr<MemoryNeed> memory_need_of(const TrainFlags& flags, const RunPlan
     BASCULE_ASSIGN(const Adapter adapter, starting_adapter(flags, plan.start.model));
     need.dropout = adapter.lora.dropout;
     need.adapted = adapter.adapted();
+    need.shares_base = !flags.lora.base.empty();
   }
   BASCULE_TRY(add_slots(flags, plan.sync, need));
   return need;

@@ -98,6 +98,20 @@ absl::Status check_run() {
   return checks.status();
 }
 
+// The trainer and the engines that it starts map the same tensors.
+absl::Status check_base(const TrainFlags& flags) {
+  const SpawnFlags& spawn = flags.engines.spawn;
+  const std::string own = flags.frozen_dtype() == DType::kF32 ? "f32" : "bf16";
+  FlagChecks checks;
+  checks
+      .that(spawn.engines == 0 || flags.lora.sync == LoraSync::kAdapters, "lora-base", flags.lora.base,
+            "with --lora-sync=merged the engines get whole models; give --lora-sync=adapters, or leave it out")
+      .that(spawn.engines == 0 || spawn.dtype == own, "engine-dtype", spawn.dtype,
+            "with --lora-base the engines read this program's frozen weights, which are ", own,
+            " by --train-dtype; give --engine-dtype=", own);
+  return checks.status();
+}
+
 std::vector<std::pair<std::string, std::string>> flags_given() {
   std::vector<std::pair<std::string, std::string>> given;
   for (const auto& [name, flag] : absl::GetAllFlags())
@@ -158,6 +172,7 @@ absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::strin
   flags.learn.label_noise = absl::GetFlag(FLAGS_label_noise);
   BASCULE_ASSIGN(flags.lora, parse_lora_flags(flags.resume, flags.engines));
   BASCULE_ASSIGN(flags.compute, parse_compute_flags(flags.engines, kind, log));
+  if (!flags.lora.base.empty()) BASCULE_TRY(check_base(flags));
   return flags;
 }
 

@@ -80,6 +80,7 @@ struct LoraFlags {
   std::filesystem::path adapter = {};  // the adapter to start from; empty: a new one as `fresh`
   LoraSync sync = LoraSync::kAdapters;
   std::string name = {};  // of the adapter at the engines
+  std::string base = {};  // the endpoint of a base with the frozen weights; empty: this process has its own
 };
 
 struct ComputeFlags {
@@ -112,6 +113,9 @@ struct TrainFlags {
   ComputeFlags compute = {};
   ReportFlags report = {};
   std::vector<std::pair<std::string, std::string>> given = {};  // flags that differ from their defaults, for the report
+
+  // Of the weights that an adapter leaves as they are.
+  DType frozen_dtype() const { return compute.options.dtype == at::kFloat ? DType::kF32 : DType::kBF16; }
 };
 
 inline constexpr std::int64_t kDefaultSteps = 60;

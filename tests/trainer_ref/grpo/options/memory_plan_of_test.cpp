@@ -15,7 +15,7 @@ std::int64_t planned_slots(const std::string& sync, at::Device device) {
                              .sync = sync});
   EXPECT_TRUE(plan.ok()) << sync << ": " << plan.status();
   if (!plan.ok()) return -1;
-  return plan->peak_bytes() - plan->peak_bytes_but(kSlots);
+  return plan->peak_bytes() - plan->peak_bytes_of_libtorch();
 }
 
 TEST(MemoryPlanOf, PlansTheSlotsOfEverySchemeWhereTheyLie) {

@@ -1,0 +1,183 @@
+#include <bascule/base/base.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <bascule/base/keeper.h>
+#include <bascule/base/turns.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/sender/sender.h>
+#include <bascule/transport/caught.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+constexpr absl::Duration kPiece = absl::Milliseconds(50);
+
+std::vector<TensorView> views_of(const HeldVersion& held) {
+  std::vector<TensorView> views;
+  const auto add = [&](const std::string& name, const Placement& tensor) {
+    views.push_back({.name = name,
+                     .dtype = tensor.spec.dtype,
+                     .shape = tensor.spec.shape,
+                     .strides = {},
+                     .data = held.bytes.data() + tensor.offset,
+                     .device = held.device});
+  };
+  for (const Placement& tensor : held.layout.tensors()) add(tensor.spec.name, tensor);
+  for (const Alias& alias : held.layout.aliases()) add(alias.name, held.layout.tensors()[alias.tensor]);
+  std::ranges::sort(views, {}, &TensorView::name);
+  return views;
+}
+
+absl::Status check_held(const HeldVersion& held, const BaseOptions& options) {
+  if (options.digest && held.digest != options.digest)
+    return failed_precondition(
+        "the base at ", options.endpoint, " has the digest ", held.digest ? to_hex(*held.digest) : "none",
+        ", expected ", to_hex(*options.digest),
+        ": it holds other weights; end the processes that have it open, or give another endpoint");
+  if (held.device != options.device)
+    return failed_precondition("the base at ", options.endpoint, " lies in ", place_name(held.device), ", expected ",
+                               place_name(options.device), "; open it there, or give another endpoint");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct Base::Impl {
+  Turns turns;
+  HeldVersion held;
+  std::vector<TensorView> tensors;
+  bool made_here;
+  BaseKeeper keeper;
+
+  Impl(BaseOptions options, Turns taken, HeldVersion version, std::optional<Sender> sender,
+       std::optional<Receiver> receiver)
+      : turns(std::move(taken)),
+        held(std::move(version)),
+        tensors(views_of(held)),
+        made_here(sender.has_value()),
+        keeper(std::move(options), held, std::move(sender), std::move(receiver)) {}
+};
+
+namespace {
+
+// Opens the base during this process's turn.
+class Opening {
+ public:
+  Opening(const BaseOptions& options, Turns& turns) : options_(options), turns_(turns), deadline_(options.timeout) {}
+
+  // Until a sender answers, unless this process makes the base.
+  absl::Status run() {
+    while (true) {
+      BASCULE_TRY(turns_.begin(deadline_, options_.interrupted));
+      absl::StatusOr<bool> first = turns_.is_first();
+      absl::Status done = first.status();
+      if (done.ok()) done = *first && options_.fill ? make() : *first ? look() : join();
+      if (done.ok()) done = turns_.keep();
+      turns_.end();
+      if (!absl::IsUnavailable(done)) return done;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the process that makes it gets its turn
+      // No process has it, and this one may not make it.
+      if (options_.interrupted && options_.interrupted())
+        return absl::CancelledError("interrupted before the base came");
+      if (deadline_.passed())
+        return deadline_exceeded("no process made a base at ", options_.endpoint, " within ",
+                                 absl::FormatDuration(options_.timeout), "; start the process that makes it");
+    }
+  }
+
+  HeldVersion held;
+  std::optional<Sender> sender;
+  std::optional<Receiver> receiver;
+
+ private:
+  absl::Status make() {
+    absl::StatusOr<Sender> made = Sender::listen(sender_options_of(options_, options_.interrupted));
+    // Another program holds it without Base, or the last one that had it open is just ending.
+    if (absl::IsAlreadyExists(made.status())) return join();
+    BASCULE_TRY(made.status());
+    BASCULE_TRY(made->register_model(options_.tensors, options_.device));
+    BASCULE_ASSIGN(WritableSlot slot, made->loan());
+    std::vector<MutableTensorView> ordered;
+    for (const TensorSpec& spec : options_.tensors) ordered.push_back(*slot.find(spec.name));
+    absl::Status filled;
+    BASCULE_TRY(caught([&] { filled = options_.fill(ordered); }));
+    BASCULE_TRY(annotate(filled, cat("make the base at ", options_.endpoint)));
+    BASCULE_TRY(made->publish(std::move(slot)).status());
+    BASCULE_ASSIGN(held, made->held());
+    BASCULE_TRY(check_held(held, options_));
+    sender = *std::move(made);
+    return absl::OkStatus();
+  }
+
+  // A sender without Base may hold it.
+  absl::Status look() { return join(Deadline(std::min(deadline_.at(), Deadline(kPiece).at()))); }
+  absl::Status join() { return join(deadline_); }
+
+  // UNAVAILABLE if no sender answered in time, and another may come later.
+  absl::Status join(Deadline until) {
+    if (!receiver) {
+      BASCULE_ASSIGN(receiver, Receiver::connect(receiver_options_of(options_)));
+    }
+    while (true) {
+      const Deadline piece(std::min(until.at(), Deadline(kPiece).at()));
+      const absl::Status ready = receiver->wait_ready(piece.left());
+      if (ready.ok()) break;
+      if (!absl::IsDeadlineExceeded(ready)) return annotate(ready, cat("the base at ", options_.endpoint));
+      if (options_.interrupted && options_.interrupted())
+        return absl::CancelledError("interrupted while the base is joined");
+      if (deadline_.passed())
+        return deadline_exceeded("the base at ", options_.endpoint, " did not answer within ",
+                                 absl::FormatDuration(options_.timeout), ": ", message_of(ready));
+      if (until.passed()) return unavailable("no process has the base at ", options_.endpoint);
+    }
+    receiver->commit();
+    BASCULE_ASSIGN(held, receiver->held());
+    return check_held(held, options_);
+  }
+
+  const BaseOptions& options_;
+  Turns& turns_;
+  const Deadline deadline_;
+};
+
+}  // namespace
+
+absl::StatusOr<Base> Base::open(BaseOptions options) {
+  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(options.endpoint));
+  if (endpoint.over_tcp())
+    return invalid_argument("the base at ", options.endpoint, ": processes of one host share it; give a folder");
+  if (options.tensors.empty()) return invalid_argument("the base at ", options.endpoint, ": no tensors were given");
+  options.name = cat(options.name.empty() ? "process" : options.name, "-", ::getpid());
+  if (!options.warn) options.warn = options.log;
+  BASCULE_ASSIGN(Turns turns, Turns::in(endpoint.folder, endpoint.own_folder()));
+  Opening opening(options, turns);
+  BASCULE_TRY(opening.run());
+  return Base(std::make_unique<Impl>(std::move(options), std::move(turns), std::move(opening.held),
+                                     std::move(opening.sender), std::move(opening.receiver)));
+}
+
+Base::Base(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Base::Base(Base&&) noexcept = default;
+Base& Base::operator=(Base&&) noexcept = default;
+Base::~Base() = default;
+
+const HeldVersion& Base::held() const { return impl_->held; }
+std::span<const TensorView> Base::tensors() const { return impl_->tensors; }
+
+const TensorView* Base::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(impl_->tensors, name, {}, &TensorView::name);
+  return found == impl_->tensors.end() || found->name != name ? nullptr : &*found;
+}
+
+bool Base::made_here() const { return impl_->made_here; }
+bool Base::answers() const { return impl_->keeper.answers(); }
+
+}  // namespace bascule::inline v0
