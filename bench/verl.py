@@ -1,6 +1,6 @@
 """Measures verl's update with the checkpoint engine "bascule" beside the simplest one for two groups, alternating both.
 
-    python bench/verl.py [MIB]      needs bascule and verl, as scripts/test-python --verl installs them
+    python bench/verl.py [MIB]      needs bascule and verl, as scripts/test-python --clients installs them
 
 The simplest engine puts the actor's tensors, pickled, into Ray's object store; each rollout gets them from there. The model
 has MIB mebibytes (default 512) in 32-bit floats. Each way has its own actor, verl's FSDP2 engine on a CPU, and a rollout,
@@ -23,8 +23,7 @@ def main():
     import tiny
     import verl_workers
 
-    verl_workers.set_up(Path(__file__).parent)
-    ray.init(num_cpus=16, log_to_driver=False, object_store_memory=4 * mib << 20)
+    verl_workers.start_ray(Path(__file__).parent, object_store_memory=4 * mib << 20)
     with tempfile.TemporaryDirectory() as folder:
         layers = mib // 32  # of 8 million weights
         tiny.save(folder, hidden_size=1024, intermediate_size=1365, num_hidden_layers=layers, num_attention_heads=16,

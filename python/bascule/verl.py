@@ -97,8 +97,6 @@ class BasculeCheckpointEngine(CheckpointEngine):
         if self._sharded and self._sender is None:
             self._endpoint = master.sender.endpoint
             self._open()
-        if self._is_master:
-            self._sender.expect_workers(rollouts)
 
     async def send_weights(self, weights: Iterable[tuple[str, Any]], global_steps: int | None = None) -> None:
         """Sends a version, and returns once all rollouts have read it. Each rank of the actor iterates `weights`, whose
@@ -171,7 +169,7 @@ class BasculeCheckpointEngine(CheckpointEngine):
                                         rename=None)
             self._registered, tensors = True, iter(copies)
         self._wait_for_rollouts()
-        check_served(self._sender.stream(tensors))
+        check_served(self._sender.stream(tensors, self._rollouts))
 
     def _send_shards(self, weights: Any) -> None:
         if not self._registered:
@@ -180,7 +178,7 @@ class BasculeCheckpointEngine(CheckpointEngine):
         if self._is_master:
             self._wait_for_rollouts()
         self._steps += 1
-        check_served(self._sender.send(step=self._steps))
+        check_served(self._sender.send(worker_ids=self._rollouts, step=self._steps))
 
     def _wait_for_rollouts(self) -> None:
         until, joined = time.monotonic() + self._timeout, []

@@ -37,6 +37,8 @@ class Model(torch.nn.Module):
 class Rank(BaseTpWorker):
     """SGLang's worker of one rank, with a model of plain torch."""
 
+    model_runner = None
+
     def __init__(self, model):
         self.model_runner = SimpleNamespace(
             load_lora_adapter_from_tensors=self.keep_adapter, weight_updater=weight_updater.WeightUpdater(

@@ -69,7 +69,7 @@ def sender(endpoint):
 
 
 def digests(model):
-    return {name: tiny.digest(each) for name, each in model.named_parameters()}
+    return {name: tiny.digest(each) for name, each in model.state_dict().items()}
 
 
 def test_each_version_is_loaded_on_all_ranks(sglang, sender, model):
@@ -88,7 +88,7 @@ def test_each_version_is_loaded_on_all_ranks(sglang, sender, model):
 
 
 def test_a_load_that_fails_is_in_the_report_and_the_server_stays_paused(sglang, sender, model):
-    tensors = {name: each.detach().clone() for name, each in model.named_parameters()}
+    tensors = {name: each.detach().clone() for name, each in model.state_dict().items()}
     sender.register_model({**tensors, "refused": torch.zeros(3)})
     server = bascule.sglang.Server(sglang.url)
     with pytest.raises(bascule.BasculeError, match="there is no parameter named 'refused'"):

@@ -11,8 +11,7 @@ F32, BF16 = 0, 1
 
 @pytest.fixture(scope="module")
 def cluster():
-    verl_workers.set_up()
-    ray.init(num_cpus=16, log_to_driver=False)
+    verl_workers.start_ray()
     yield
     ray.shutdown()
 

@@ -1,6 +1,6 @@
 """verl's workers on a CPU, in Ray's processes: its own FSDP2 engine as the actor, and rollouts without an inference engine.
 
-verl has no platform for CPUs, so a process imports this module before it uses verl (set_up(), which Ray passes on).
+verl has no platform for CPUs, so a process imports this module before it uses verl.
 """
 
 import contextlib
@@ -88,10 +88,11 @@ from verl.workers.rollout import BaseRollout, RolloutReplica  # noqa: E402
 ALL = {"dispatch_mode": Dispatch.ONE_TO_ALL}
 
 
-def set_up(*folders):
-    """Makes Ray's processes find this module, and modules in these folders. Call it before ray.init()."""
+def start_ray(*folders, **options):
+    """Starts Ray, whose processes find this module, and modules in these folders."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *map(str, folders), os.environ.get("PYTHONPATH", "")])
-    os.environ["RAY_worker_niceness"] = "0"
+    os.environ |= {"RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "300"}  # else it fails on a busy machine
+    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, **options)
 
 
 class Actor(ActorRolloutRefWorker):
