@@ -100,7 +100,7 @@ class BasculeCheckpointEngine(CheckpointEngine):
 
     async def send_weights(self, weights: Iterable[tuple[str, Any]], global_steps: int | None = None) -> None:
         """Sends a version, and returns once all rollouts have read it. Each rank of the actor iterates `weights`, whose
-        gathers need all of them, also if the send fails; if sharded, none does.
+        gathers need all of them, even if the send fails; if sharded, none does.
 
         Blocks the event loop: the gathers must run in its thread. Raises BasculeError, which names the rollouts that did not
         get the version and why; or what `weights` raised.

@@ -1,4 +1,4 @@
-"""A server with SGLang's routes for weights and adapters, and SGLang's own code behind them, without its kernels and scheduler.
+"""A server with SGLang's routes for weights and adapters, which runs SGLang's own code for them, without kernels or scheduler.
 
 Run by torch.distributed.run, one process for each tensor-parallel rank; rank 0 serves HTTP. Argument: the port.
 """
@@ -96,6 +96,7 @@ class Server:
         if "serialized_named_tensors" in body:
             request.serialized_named_tensors = normalize_serialized_named_tensor_payloads(request.serialized_named_tensors)
         if route == "load_lora_adapter_from_tensors":
+            request.lora_id = body["lora_name"]
             try:
                 return self.worker.load_lora_adapter_from_tensors(request).success, {}
             except RuntimeError as error:  # only here: elsewhere SGLang's server would end
