@@ -110,14 +110,14 @@ class Receiver(receiver.Receiver):
     def __init__(self, name: str, *, worker: str = "", device: Any = None, namespace: str | None = None,
                  timeout: float = 60, **options: Any):
         entry = _find(name, namespace, timeout)
-        super().__init__(_endpoint_of_named(name, entry), worker=worker or _own_name(),
+        super().__init__(_endpoint_for(name, entry), worker=worker or _own_name(),
                          device=_device_near(entry.gpu) if device is None else device, **options)
 
 
 def find(name: str, *, namespace: str | None = None, timeout: float = 60) -> str:
     """Returns the sender's endpoint, for an engine on this host that uses no bascule.ray.Receiver: bascule.hf.follow()
     or vLLM (BASCULE_ENDPOINT). Blocks and raises like Receiver."""
-    return _endpoint_of_named(name, _find(name, namespace, timeout))
+    return _endpoint_for(name, _find(name, namespace, timeout))
 
 
 def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> dict[str, Any]:
@@ -245,11 +245,11 @@ def _entry_of(endpoint: str) -> Entry:
                  ray.util.get_node_ip_address(), next(iter(_gpus()), ""), os.getpid())
 
 
-def _endpoint_of_named(name: str, entry: Entry) -> str:
-    return _endpoint_for(f"the sender {name!r}", entry, f"place the engine there (**bascule.ray.beside({name!r}))")
+def _endpoint_for(name: str, entry: Entry) -> str:
+    return _reachable(f"the sender {name!r}", entry, f"place the engine there (**bascule.ray.beside({name!r}))")
 
 
-def _endpoint_for(who: str, entry: Entry, remedy: str) -> str:
+def _reachable(who: str, entry: Entry, remedy: str) -> str:
     """Returns the endpoint by which an engine on this host reaches the sender of `entry`. who, remedy: for the error."""
     url = urlsplit(entry.endpoint)
     if not url.path:  # a host and a port

@@ -36,6 +36,7 @@ class Member:
     worker: str
     sender: ray.Entry | None = None  # of the actor's rank 0
     version: int = 0  # that its next send has
+    opened: int = 0  # how many senders it has opened so far
 
 
 class BasculeCheckpointEngine(CheckpointEngine):
@@ -57,6 +58,7 @@ class BasculeCheckpointEngine(CheckpointEngine):
         self._endpoint = endpoint
         self._sender: Sender | None = None  # in the actor's rank 0; if sharded, in all its ranks
         self._receiver: Receiver | None = None  # while a rollout waits for a version and loads it
+        self._opened = 0  # which of the master's senders this one belongs to
         self._registered = False
         self._steps = 0  # sent by this sender, if sharded
         self._rollouts: list[str] = []
@@ -72,8 +74,8 @@ class BasculeCheckpointEngine(CheckpointEngine):
             return Member(self._worker)
         if self._sender is None:
             self._endpoint = self._endpoint or self._private_endpoint()
-            self._open()
-        return Member(self._worker, ray._entry_of(self._endpoint), self._sender.version + 1)
+            self._open(self._opened + 1)
+        return Member(self._worker, ray._entry_of(self._endpoint), self._sender.version + 1, self._opened)
 
     @classmethod
     def build_topology(cls, actor_wg_world_size: int, rollout_world_size: int,
@@ -90,13 +92,14 @@ class BasculeCheckpointEngine(CheckpointEngine):
         """Does not block. Raises BasculeError (FAILED_PRECONDITION) if the sender cannot be reached from this host."""
         self._version = master.version
         if rollouts is None:
-            self._endpoint = ray._endpoint_for("the actor", master.sender, "place the rollouts there")
+            self._endpoint = ray._reachable("the actor", master.sender, "place the rollouts there")
             self._device = ray._device_near(master.sender.gpu) if _core.keeps_slots_on_gpu(self._endpoint) else "cpu"
             return
         self._rollouts = rollouts
-        if self._sharded and self._sender is None:
+        if self._sharded and not self._is_master and (self._sender is None or self._opened != master.opened):
+            self._leave(self._sender)
             self._endpoint = master.sender.endpoint
-            self._open()
+            self._open(master.opened)
 
     async def send_weights(self, weights: Iterable[tuple[str, Any]], global_steps: int | None = None) -> None:
         """Sends a version, and returns once all rollouts have read it. Each rank of the actor iterates `weights`, whose
@@ -148,9 +151,9 @@ class BasculeCheckpointEngine(CheckpointEngine):
         limit = f"{self._timeout:.0f}s"
         return f"{ray._endpoint_of(f'verl-{self._worker}', None, on_host=True)}?timeout={limit}&load_timeout={limit}"
 
-    def _open(self) -> None:
+    def _open(self, number: int) -> None:
         self._sender = Sender(self._endpoint, sharded=self._sharded)
-        self._registered, self._steps = False, 0
+        self._opened, self._registered, self._steps = number, False, 0
 
     def _leave(self, end: Sender | Receiver | None) -> None:
         if end is not None:

@@ -1,10 +1,15 @@
 """verl's manager moves a model from an actor to rollouts that come and go, through the checkpoint engine "bascule"."""
 
+import inspect
+
 import pytest
 
 pytest.importorskip("verl")
 import ray  # noqa: E402
 import verl_workers  # noqa: E402
+from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry  # noqa: E402
+
+import bascule.verl  # noqa: E402
 
 F32, BF16 = 0, 1
 
@@ -85,3 +90,11 @@ def test_a_rollout_that_dies_is_an_error_and_the_others_go_on(whole):
     trained = whole.actor.train(10)[0][F32]
     whole.manager.update_weights(global_steps=10)
     assert ray.get(whole.rollouts.workers[2].kept.remote()) == (10, trained)
+
+
+def test_the_signatures_are_those_of_verls_class():
+    ours = CheckpointEngineRegistry.get("bascule")
+    assert ours is bascule.verl.BasculeCheckpointEngine and not ours.__abstractmethods__
+    for name in CheckpointEngine.__abstractmethods__ - {"init_process_group"}:  # whose arguments come from build_topology()
+        expected, found = (list(inspect.signature(getattr(each, name)).parameters) for each in (CheckpointEngine, ours))
+        assert expected == found, name
