@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROUNDS, FIRST = 15, 2
+ROUNDS, FIRST = 11, 2
 sys.path += [str(Path(__file__).parents[1] / "python/tests/clients"), str(Path(__file__).parent)]
 
 
