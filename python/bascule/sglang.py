@@ -99,11 +99,11 @@ def adapter_request(model: torch.nn.Module, name: str = "default", served_as: st
     sent = adapter_of(model, text("name", name))
     config = parsed(sent.description, f"adapter {name!r}")
     if config["rank_pattern"]:
-        raise BasculeError(f"adapter {name!r}: its modules have several ranks (rank_pattern {config['rank_pattern']}), and SGLang "
-                           "has one for all; train it with one rank", "INVALID_ARGUMENT")
+        raise BasculeError(f"adapter {name!r}: its modules have several ranks (rank_pattern {config['rank_pattern']}), and "
+                           "SGLang has one for all; train it with one rank", "INVALID_ARGUMENT")
     if other := next((each for each in sent.places if ".lora_" not in each), None):
-        raise BasculeError(f"adapter {name!r}: tensor {other} is of modules_to_save, which SGLang does not load with an adapter; "
-                           'send merged weights (adapters="merge")', "INVALID_ARGUMENT")
+        raise BasculeError(f"adapter {name!r}: tensor {other} is of modules_to_save, which SGLang does not load with an "
+                           'adapter; send merged weights (adapters="merge")', "INVALID_ARGUMENT")
     tensors = {each: _scaled(place.tensor, sent.scales.get(each, 1.0)) for each, place in sent.places.items()}
     return {"lora_name": served_as, "config_dict": config,
             "serialized_named_tensors": [_pickled(tensors)] * whole("ranks", ranks, least=1),

@@ -117,7 +117,8 @@ def test_a_server_without_the_loader_is_refused(sglang, sender, model, monkeypat
 
 
 def adapted(model, **options):
-    model = peft.get_peft_model(model, peft.LoraConfig(**{"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"], **options}))
+    config = peft.LoraConfig(**{"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"], **options})
+    model = peft.get_peft_model(model, config)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, std=0.3)

@@ -90,7 +90,8 @@ ALL = {"dispatch_mode": Dispatch.ONE_TO_ALL}
 
 def start_ray(*folders, **options):
     """Starts Ray, whose processes find this module, and modules in these folders."""
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *map(str, folders), os.environ.get("PYTHONPATH", "")])
+    paths = [str(Path(__file__).parent), *map(str, folders), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ |= {"RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "300"}  # else it fails on a busy machine
     ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, **options)
 
@@ -143,7 +144,8 @@ class Actor(ActorRolloutRefWorker):
                 parameter.copy_(torch.distributed.tensor.distribute_tensor(whole, parameter.device_mesh, parameter.placements))
             wholes = {name: each.full_tensor() if hasattr(each, "full_tensor") else each
                       for name, each in module.state_dict().items()}
-        return [{name: tiny.digest(each.to(dtype)) for name, each in wholes.items()} for dtype in (torch.float32, torch.bfloat16)]
+        return [{name: tiny.digest(each.to(dtype)) for name, each in wholes.items()}
+                for dtype in (torch.float32, torch.bfloat16)]
 
     @register(**ALL)
     def fail(self, fails):
@@ -228,8 +230,8 @@ class Run:
 
     def _group(self, size, cls, **arguments):
         pool = RayResourcePool([size], use_gpu=False, max_colocate_count=1)
-        self.groups.append(RayWorkerGroup(resource_pool=pool, ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(cls), **arguments),
-                                          device_name="cpu", use_gpu=False))
+        made = RayClassWithInitArgs(cls=ray.remote(cls), **arguments)
+        self.groups.append(RayWorkerGroup(resource_pool=pool, ray_cls_with_init=made, device_name="cpu", use_gpu=False))
         return self.groups[-1]
 
     def kept(self):

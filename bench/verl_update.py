@@ -1,6 +1,6 @@
 """Measures verl's update with the checkpoint engine "bascule" beside the simplest one for two groups, alternating both.
 
-    python bench/verl.py [MIB]      needs bascule and verl, as scripts/test-python --clients installs them
+    python bench/verl_update.py [MIB]      needs bascule and verl, as scripts/test-python --clients installs them
 
 The simplest engine puts the actor's tensors, pickled, into Ray's object store; each rollout gets them from there. The model
 has MIB mebibytes (default 512) in 32-bit floats. Each way has its own actor, verl's FSDP2 engine on a CPU, and a rollout,
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 ROUNDS, FIRST = 11, 2
-sys.path += [str(Path(__file__).parents[1] / "python/tests/clients"), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1] / "python/tests/clients"), str(Path(__file__).parent)]
 
 
 def main():
