@@ -10,6 +10,7 @@
 #include <bascule/base/keeper.h>
 #include <bascule/base/turns.h>
 #include <bascule/receiver/receiver.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/caught.h>
 #include <bascule/transport/endpoint.h>
@@ -154,6 +155,11 @@ absl::StatusOr<Base> Base::open(BaseOptions options) {
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(options.endpoint));
   if (endpoint.over_tcp())
     return invalid_argument("the base at ", options.endpoint, ": processes of one host share it; give a folder");
+  BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
+  if (scheme->on_device != (options.device != kHost))
+    return invalid_argument("the base at ", options.endpoint, ": ", scheme->name, " keeps memory ",
+                            scheme->on_device ? "on a GPU" : "of the host", ", and this process reads in ",
+                            place_name(options.device), "; use ", names_of_schemes(!scheme->on_device));
   if (options.tensors.empty()) return invalid_argument("the base at ", options.endpoint, ": no tensors were given");
   options.name = cat(options.name.empty() ? "process" : options.name, "-", ::getpid());
   if (!options.warn) options.warn = options.log;

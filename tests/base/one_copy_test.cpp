@@ -95,6 +95,12 @@ TEST_F(OneCopy, OfAnotherSchemeIsRefused) {
   EXPECT_THAT(Base::open(other), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use cuda-ipc or shm")));
 }
 
+TEST_F(OneCopy, InHostMemoryIsNotForAGpu) {
+  BaseOptions on_gpu = options(5);
+  on_gpu.device = 0;
+  EXPECT_THAT(Base::open(on_gpu), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the host")));
+}
+
 class HeldSender : public OneCopy {};
 
 TEST_F(HeldSender, SendsOnce) {

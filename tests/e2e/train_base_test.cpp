@@ -128,6 +128,32 @@ TEST_F(TrainBase, OutlivesTrainersAndEngines) {
   EXPECT_THAT(last.output(), HasSubstr("joined the base at"));
 }
 
+// No trainer and no engine is there for a while, and the next ones find it.
+TEST_F(TrainBase, IsHeldByASeparateProgram) {
+  Program holds({BASCULE_BASE, "--model", BASCULE_DEMO_MODEL, "--base", base(), "--dtype", "f32"},
+                folder_ / "holds.log");
+  ASSERT_TRUE(eventually([&] { return holds.output().find("made the base at") != std::string::npos; }, 60s));
+  for (const std::string name : {"engine-0", "engine-1"}) {
+    Program joins = adapter_engine(name, {"--base", base()});
+    url_of(joins);
+    EXPECT_TRUE(eventually([&] { return holds.output().find("worker " + name) != std::string::npos; }, 60s))
+        << holds.output();
+  }
+  EXPECT_TRUE(holds.running());
+}
+
+TEST_F(TrainBase, OfRandomWeightsIsJoinedWithAFolderThatHasNone) {
+  const fs::path empty = folder_ / "empty";
+  fs::create_directory(empty);
+  for (const char* file : {"config.json", "tokenizer.json"})
+    fs::copy(fs::path(BASCULE_DEMO_MODEL) / file, empty / file);
+  Program holds({BASCULE_BASE, "--model", empty, "--base", base(), "--dtype", "f32", "--seed", "7"},
+                folder_ / "holds.log");
+  Program joins({BASCULE_ENGINE, "--model", empty, "--listen", "127.0.0.1:0", "--threads", "1", "--base", base()},
+                folder_ / "joins.log");
+  EXPECT_TRUE(generates(url_of(joins), empty)) << joins.output();
+}
+
 TEST_F(TrainBase, IsPassedToTheEnginesThatARunStarts) {
   Program program({BASCULE_TRAIN,
                    "--model",

@@ -12,6 +12,7 @@
 #include <bascule/kernels/digest.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
+#include <bascule/trainer_ref/model/random_weights.h>
 #include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/status.h>
@@ -84,23 +85,30 @@ absl::Status fill(std::span<const MutableTensorView> tensors, const ModelConfig&
                                                                .strides = {},
                                                                .data = tensor.data,
                                                                .device = tensor.device});
-  return read_weights_into(targets, options.folder, config, options.log);
+  if (!options.seed) return read_weights_into(targets, options.folder, config, options.log);
+  draw_weights(targets, *options.seed);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<BaseWeights> open_base_weights(const ModelConfig& config, const BaseWeightsOptions& options) {
-  BASCULE_ASSIGN(const std::string fingerprint, fingerprint_of(options.folder));
+  const absl::StatusOr<std::string> fingerprint = fingerprint_of(options.folder);
+  const bool has_weights = !absl::IsNotFound(fingerprint.status());
+  if (has_weights) BASCULE_TRY(fingerprint.status());
+  if (has_weights && options.seed)
+    return invalid_argument(options.folder.string(), " has weights: give no seed, or a folder with config.json alone");
   const std::vector<JoinedWeights> joined = joined_weights(config);
   BaseOptions base_options;
   base_options.endpoint = options.endpoint;
   base_options.name = options.name;
-  base_options.compatibility_key = cat(compatibility_key_of(config, "any"), ", weights ", fingerprint);
+  if (has_weights)
+    base_options.compatibility_key = cat(compatibility_key_of(config, "any"), ", weights ", *fingerprint);
   base_options.tensors = specs_of(config, options.dtype, joined);
   base_options.device = options.device.is_cpu() ? kHost : options.device.index();
   base_options.log = options.log;
-  base_options.interrupted = options.interrupted;
-  base_options.fill = [&](std::span<const MutableTensorView> tensors) { return fill(tensors, config, options); };
+  if (has_weights || options.seed)
+    base_options.fill = [&](std::span<const MutableTensorView> tensors) { return fill(tensors, config, options); };
   BASCULE_ASSIGN(Base opened, Base::open(std::move(base_options)));
   const auto base = std::make_shared<const Base>(std::move(opened));
   BaseWeights made{.weights = {}, .joined = joined_in(base, joined), .made_here = base->made_here()};

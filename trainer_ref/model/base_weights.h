@@ -4,8 +4,10 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,7 +22,7 @@ struct BaseWeightsOptions {
   DType dtype = DType::kBF16;      // F32 or BF16
   c10::Device device = c10::kCPU;  // where the base lies
   std::function<void(std::string_view)> log{};
-  std::function<bool()> interrupted{};  // as BaseOptions::interrupted
+  std::optional<std::uint64_t> seed{};  // if `folder` has no weights: draws them, instead of waiting for a base
 };
 
 // The tensors lie in the base, and keep it open. A write to one of them ends the process.
@@ -31,7 +33,8 @@ struct BaseWeights {
 };
 
 // Joins the base, or makes it from the checkpoint. Blocks. A base of another configuration, checkpoint or type is
-// refused: its key has a fingerprint of the checkpoint's files, which reads the first 4 KiB of each tensor.
+// refused: its key has a fingerprint of the checkpoint's files, which reads the first 4 KiB of each tensor. A folder
+// without weights joins a base of its configuration and type, whatever the weights.
 absl::StatusOr<BaseWeights> open_base_weights(const ModelConfig& config, const BaseWeightsOptions& options);
 
 }  // namespace bascule::ref

@@ -1,13 +1,11 @@
 #include <bascule/trainer_ref/engine/compute/served_weights.h>
 
-#include <ATen/Context.h>
-
-#include <cmath>
 #include <utility>
 
 #include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/make_steps.h>
 #include <bascule/trainer_ref/engine/compute/torch_error.h>
+#include <bascule/trainer_ref/model/random_weights.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/status.h>
 
@@ -83,22 +81,14 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_base(const Mo
   return served;
 }
 
-// Draws matrices that preserve the size of the values that they multiply, and norms' weights of about 1.
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const ModelConfig& config, DType dtype,
                                                                      const Place& place, std::uint64_t seed) {
   const AtPlace at_place(place);
   WeightMap weights;
-  at::manual_seed(seed);
-  for (const TensorSpec& spec : weight_specs(config, dtype)) {
-    at::Tensor& tensor = weights[spec.name];
-    tensor =
+  for (const TensorSpec& spec : weight_specs(config, dtype))
+    weights[spec.name] =
         at::empty(spec.shape, at::TensorOptions(place.device).dtype(dtype == DType::kF32 ? at::kFloat : at::kBFloat16));
-    if (spec.shape.size() == 2) {
-      tensor.normal_(0, 1 / std::sqrt(static_cast<double>(spec.shape[1])));
-    } else {
-      tensor.uniform_(0.5, 1.5);
-    }
-  }
+  draw_weights(weights, seed);
   return of(config, std::move(weights), place, "random weights");
 }
 
