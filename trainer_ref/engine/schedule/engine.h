@@ -152,7 +152,7 @@ class Engine {
   void fall_asleep();
   bool flip_waits();
   void flip();
-  void flip_adapters(Clock::time_point begin);
+  bool flip_adapters(double seconds);  // of the commit; whether it changed any
   void report_connection();
   void step();
   void complete(Step step);
