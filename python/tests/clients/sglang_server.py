@@ -1,6 +1,6 @@
 """A server with SGLang's routes for weights and adapters, which runs SGLang's own code for them, without kernels or scheduler.
 
-Run by torch.distributed.run, one process for each tensor-parallel rank; rank 0 serves HTTP. Argument: the port.
+A process is a tensor-parallel rank of torch.distributed; rank 0 serves HTTP. Argument: the port.
 """
 
 import json

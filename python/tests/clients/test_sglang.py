@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -43,23 +42,26 @@ class Rank0:
 
 @pytest.fixture(scope="module")
 def sglang():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-                                HERE / "sglang_server.py", str(port)], start_new_session=True)
+    with socket.socket() as free, socket.socket() as other:
+        for each in (free, other):
+            each.bind(("127.0.0.1", 0))
+        port, meeting = free.getsockname()[1], other.getsockname()[1]
+    ranks = [subprocess.Popen([sys.executable, HERE / "sglang_server.py", str(port)],
+                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                                   "MASTER_PORT": str(meeting)}) for rank in range(2)]
     server, deadline = Rank0(port), time.monotonic() + PATIENCE
     try:
         while True:
-            assert process.poll() is None and time.monotonic() < deadline
+            assert all(each.poll() is None for each in ranks) and time.monotonic() < deadline
             with contextlib.suppress(urllib.error.URLError):
                 server.state()
                 break
             time.sleep(0.2)
         yield server
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for each in ranks:
+            each.kill()
+            each.wait(PATIENCE)
 
 
 @pytest.fixture

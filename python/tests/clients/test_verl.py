@@ -1,6 +1,7 @@
 """verl's manager moves a model from an actor to rollouts that come and go, through the checkpoint engine "bascule"."""
 
 import inspect
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry  #
 import bascule.verl  # noqa: E402
 
 F32, BF16 = 0, 1
+PATIENCE = 120  # seconds, longer than anything healthy takes
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,11 @@ def test_an_export_that_fails_is_an_error_and_the_next_update_begins_anew(whole)
     before = whole.kept()
     whole.actor.fail(True)
     fails(whole, "the export failed")
+    deadline = time.monotonic() + PATIENCE
+    while not all(errors := whole.rollouts.error()[1:]):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert all("the actor has gone, or its send failed" in error for error in errors)
     assert whole.kept() == before
     whole.actor.fail(False)
     updates(whole, 8, {1, 2})

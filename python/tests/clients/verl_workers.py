@@ -92,7 +92,7 @@ def start_ray(*folders, **options):
     """Starts Ray, whose processes find this module, and modules in these folders."""
     paths = [str(Path(__file__).parent), *map(str, folders), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    os.environ |= {"RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "300"}  # else it fails on a busy machine
+    os.environ["RAY_worker_niceness"] = "0"  # else Ray's workers starve during a build
     ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, **options)
 
 
@@ -157,20 +157,24 @@ class Keeping(BaseRollout):
 
     def __init__(self, config, model_config):
         super().__init__(config, model_config, device_mesh=None)
-        self.kept, self.step, self.trouble = {}, None, ""
+        self.kept, self.step, self.trouble, self.error = {}, None, "", ""
 
     async def resume(self, tags): ...
 
     async def release(self): ...
 
     async def update_weights(self, weights, global_steps=None, **options):
-        kept = {}
-        async for name, tensor in weights:
-            kept[name] = tiny.digest(tensor)
-            if len(kept) == 3 and self.trouble == "fails":
-                raise RuntimeError("out of memory")
-            if len(kept) == 3 and self.trouble == "dies":
-                os._exit(1)
+        kept, self.error = {}, ""
+        try:
+            async for name, tensor in weights:
+                kept[name] = tiny.digest(tensor)
+                if len(kept) == 3 and self.trouble == "fails":
+                    raise RuntimeError("out of memory")
+                if len(kept) == 3 and self.trouble == "dies":
+                    os._exit(1)
+        except Exception as error:
+            self.error = str(error)
+            raise
         self.kept, self.step = kept, global_steps
 
 
@@ -192,6 +196,11 @@ class Rollout(CheckpointEngineWorker):
     def kept(self):
         """The global step, and a digest of each tensor."""
         return self.server_adapter.step, self.server_adapter.kept
+
+    @register(**ALL)
+    def error(self):
+        """Of the last update; empty: none, or not yet."""
+        return self.server_adapter.error
 
     @register(**ALL)
     def get_into(self, trouble):
