@@ -1,4 +1,4 @@
-// Runs a fuzz target on each input of a folder, where there is no libFuzzer: in builds of GCC with AddressSanitizer. If
+// Runs a fuzz target on each input of a folder, without libFuzzer: in builds of GCC with AddressSanitizer. If
 // an input breaks the code, takes two minutes, or needs more than a gigabyte at once, the report ends with the input's
 // path.
 #include <sanitizer/common_interface_defs.h>

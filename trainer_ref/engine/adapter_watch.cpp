@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include <future>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/model/adapter_folder.h>
@@ -20,17 +22,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kLookMilliseconds = 1000;
+constexpr int kLookMilliseconds = 1000, kPauseMilliseconds = 100;
+
+// Inode, size and time of each file of an adapter.
+std::string stamp_of(const fs::path& folder) {
+  std::string stamp;
+  for (const char* name : {kAdapterConfigFile, kAdapterFile}) {
+    struct stat file {};
+    if (::stat((folder / name).c_str(), &file) == 0)
+      stamp += cat(file.st_ino, " ", file.st_size, " ", file.st_mtim.tv_sec, ".", file.st_mtim.tv_nsec, "; ");
+  }
+  return stamp;
+}
 
 }  // namespace
 
-absl::Status load_adapter(Engine& engine, AdapterLoader& loader, const std::string& name, const std::string& source) {
+absl::StatusOr<AdapterId> load_adapter(Engine& engine, AdapterLoader& loader, const std::string& name,
+                                       const std::string& source, bool in_place) {
   BASCULE_ASSIGN(std::unique_ptr<AdapterWeights> weights, loader.open(source));
   std::promise<absl::Status> loaded;
-  engine.load_adapter({.name = name, .source = source, .created = absl::ToUnixSeconds(absl::Now())},
-                      /*in_place=*/false, std::move(weights),
-                      [&loaded](const absl::Status& status) { loaded.set_value(status); });
-  return loaded.get_future().get();
+  engine.load_adapter({.name = name, .source = source, .created = absl::ToUnixSeconds(absl::Now())}, in_place,
+                      std::move(weights), [&loaded](const absl::Status& status) { loaded.set_value(status); });
+  BASCULE_TRY(loaded.get_future().get());
+  return engine.adapters().find(name).value_or(AdapterEntry{}).id;
 }
 
 AdapterWatch::AdapterWatch(std::string folder, Engine& engine, AdapterLoader& loader)
@@ -62,46 +76,70 @@ AdapterWatch::~AdapterWatch() {
 }
 
 void AdapterWatch::run() {
-  std::array<pollfd, 2> fds{{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                             {.fd = endpoints_ ? endpoints_->descriptor() : -1, .events = POLLIN, .revents = 0}}};
   while (true) {
+    // The descriptor changes when the folder is made again.
+    std::array<pollfd, 2> fds{{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                               {.fd = endpoints_ ? endpoints_->descriptor() : -1, .events = POLLIN, .revents = 0}}};
     ::poll(fds.data(), fds.size(), kLookMilliseconds);
     if (fds[0].revents != 0) return;
     look();
+    // What changes often must not keep a processor busy.
+    if (::poll(fds.data(), 1, kPauseMilliseconds) > 0) return;
   }
+}
+
+void AdapterWatch::say(const std::string& text) {
+  if (said_.insert(text).second) warn_(absl::CHexEscape(text));
 }
 
 void AdapterWatch::look() {
-  const auto say = [this](std::string text) {
-    if (said_.insert(text).second) warn_(text);
-  };
-  const absl::StatusOr<std::map<std::string, std::string>> found = sources();
+  const absl::StatusOr<std::map<std::string, Source>> found = sources();
   if (!found.ok()) return say(cat("--adapters: ", message_of(found.status())));
-  std::erase_if(loaded_, [&](const std::string& name) {
-    if (found->contains(name)) return false;
-    engine_.unload_adapter(name, [](const absl::Status&) {});
+  std::erase_if(tried_, [&](const auto& tried) {
+    if (found->contains(tried.first)) return false;
+    if (tried.second.id != kNoAdapter)
+      engine_.unload_adapter(
+          tried.first, [](const absl::Status&) {}, tried.second.id);
     return true;
   });
-  for (const auto& [name, source] : *found) {
-    if (loaded_.contains(name)) continue;
-    absl::Status status = check_name_(name);
-    if (status.ok()) status = load_adapter(engine_, loader_, name, source);
-    if (status.ok()) {
-      loaded_.insert(name);
-    } else {
-      say(cat("--adapters: ", name, " is not loaded: ", message_of(status)));
-    }
-  }
+  for (const auto& [name, source] : *found) load(name, source);
 }
 
-absl::StatusOr<std::map<std::string, std::string>> AdapterWatch::sources() {
-  if (endpoints_) return endpoints_->endpoints();
-  std::map<std::string, std::string> folders;
+// A source is tried again once it has changed; one for which there was no room, once there may be some.
+void AdapterWatch::load(const std::string& name, const Source& source) {
+  const std::size_t loaded = engine_.adapters().all().size();
+  const auto known = tried_.find(name);
+  const bool is_same = known != tried_.end() && known->second.stamp == source.stamp;
+  if (is_same && (!known->second.is_full || loaded >= known->second.others)) return;
+  // Never in place of an adapter of that name that came from elsewhere.
+  const bool own = known != tried_.end() && known->second.id != kNoAdapter &&
+                   engine_.adapters().find(known->second.id).value_or(AdapterEntry{}).name == name;
+  Tried& tried = tried_[name];
+  tried.stamp = source.stamp;
+  tried.others = loaded;
+  absl::Status status = check_name_(name);
+  if (status.ok()) {
+    const absl::StatusOr<AdapterId> id = load_adapter(engine_, loader_, name, source.source, /*in_place=*/own);
+    status = id.status();
+    if (id.ok()) tried.id = *id;
+  }
+  tried.is_full = absl::IsResourceExhausted(status);
+  if (!status.ok()) say(cat("--adapters: ", name, " is not loaded: ", message_of(status)));
+}
+
+absl::StatusOr<std::map<std::string, AdapterWatch::Source>> AdapterWatch::sources() {
+  std::map<std::string, Source> sources;
+  if (endpoints_) {
+    BASCULE_ASSIGN(const auto urls, endpoints_->endpoints());
+    for (const auto& [name, url] : urls) sources[name] = {.source = url, .stamp = {}};
+    return sources;
+  }
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error))
-    if (is_adapter_folder(entry->path())) folders[entry->path().filename().string()] = entry->path().string();
+    if (is_adapter_folder(entry->path()))
+      sources[entry->path().filename().string()] = {.source = entry->path().string(), .stamp = stamp_of(entry->path())};
   if (error) return absl::NotFoundError(cat(folder_, ": ", error.message()));
-  return folders;
+  return sources;
 }
 
 }  // namespace bascule::ref

@@ -1,5 +1,5 @@
 // AdapterWatch: serves what is in a folder of adapters (--adapters). Adapters are loaded as they appear,
-// and unloaded as they go, under the names that they have there:
+// again if their files change, and unloaded as they go, under the names that they have there:
 //
 //   out/adapters             a folder: its subfolders of PEFT
 //   shm:///run/grpo/adapters  or a URL: the endpoints in it, of which each version is followed
@@ -25,7 +25,8 @@ namespace bascule::ref {
 
 // Loads the adapter, and waits until the engine has it. Errors are as in AdapterLoader::open() and
 // Engine::load_adapter().
-absl::Status load_adapter(Engine& engine, AdapterLoader& loader, const std::string& name, const std::string& source);
+absl::StatusOr<AdapterId> load_adapter(Engine& engine, AdapterLoader& loader, const std::string& name,
+                                       const std::string& source, bool in_place = false);
 
 class AdapterWatch {
  public:
@@ -41,7 +42,13 @@ class AdapterWatch {
   AdapterWatch(std::string folder, Engine& engine, AdapterLoader& loader);
   void run();
   void look();
-  absl::StatusOr<std::map<std::string, std::string>> sources();  // by name
+  struct Source {
+    std::string source;
+    std::string stamp;  // of the files: another one means other content
+  };
+  absl::StatusOr<std::map<std::string, Source>> sources();  // by name
+  void load(const std::string& name, const Source& source);
+  void say(const std::string& text);
 
   const std::string folder_;
   Engine& engine_;
@@ -49,7 +56,14 @@ class AdapterWatch {
   std::function<absl::Status(std::string_view name)> check_name_;
   std::function<void(std::string_view)> warn_;
   std::optional<EndpointFolder> endpoints_;
-  std::set<std::string> loaded_, said_;
+  struct Tried {
+    std::string stamp;
+    AdapterId id = kNoAdapter;  // none: it could not be loaded
+    bool is_full = false;       // there was no room beside the `others`
+    std::size_t others = 0;
+  };
+  std::map<std::string, Tried> tried_;
+  std::set<std::string> said_;
   UniqueFd stop_;  // an eventfd
   std::thread thread_;
 };

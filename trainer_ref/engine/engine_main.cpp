@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<AdapterWatch>> load_adapters(const EngineSettings
                                                             Engine& engine, AdapterLoader* loader) {
   for (const auto& [name, source] : settings.adapters) {
     absl::Status status = check_adapter_name(card, name);
-    if (status.ok()) status = load_adapter(engine, *loader, name, source);
+    if (status.ok()) status = load_adapter(engine, *loader, name, source).status();
     if (!status.ok()) return invalid_argument("--adapter=", name, "=", source, ": ", message_of(status));
   }
   if (settings.adapter_folder.empty()) return nullptr;

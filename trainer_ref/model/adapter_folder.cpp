@@ -1,6 +1,9 @@
 #include <bascule/trainer_ref/model/adapter_folder.h>
 
-#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +11,7 @@
 #include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -26,10 +30,24 @@ std::string instead_of_adapter(const fs::path& folder) {
   return "";
 }
 
-at::Tensor copy_of(std::span<const std::byte> bytes, const TensorSpec& spec) {
-  at::Tensor tensor = at::empty(spec.shape, libtorch::scalar_type_of(spec.dtype));
-  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+// By read(), and not from a mapping: another process may shorten the file meanwhile.
+absl::StatusOr<at::Tensor> read_tensor(int file, const SafetensorsHeader::Entry& entry) {
+  at::Tensor tensor = at::empty(entry.spec.shape, libtorch::scalar_type_of(entry.spec.dtype));
+  auto* const to = static_cast<std::byte*>(tensor.mutable_data_ptr());
+  for (std::size_t done = 0; done < tensor.nbytes();) {
+    const ssize_t got = ::pread(file, to + done, tensor.nbytes() - done, static_cast<off_t>(entry.offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return failed_precondition("the file ends within ", entry.spec.name, "; is it being written?");
+    done += static_cast<std::size_t>(got);
+  }
   return tensor.to(at::kFloat);
+}
+
+// A pipe, for example, would block who opens it.
+absl::Status check_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return absl::OkStatus();
+  return invalid_argument(path.string(), ": expected a file, found something else");
 }
 
 absl::Status write_tensors(const fs::path& path, const WeightMap& tensors) {
@@ -51,11 +69,20 @@ bool is_adapter_folder(const fs::path& folder) {
   return fs::exists(folder / kAdapterConfigFile, error);
 }
 
-absl::StatusOr<Adapter> read_adapter(const fs::path& folder, const ModelConfig& config) {
+absl::Status check_rank(std::span<const AdaptedModule> modules, std::int64_t most) {
+  for (const AdaptedModule& module : modules)
+    if (module.rank > most)
+      return invalid_argument("the rank of ", module.name, " is ", module.rank, ", and this engine serves ranks up to ",
+                              most, " (--max-adapter-rank)");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Adapter> read_adapter(const fs::path& folder, const ModelConfig& config, std::int64_t max_rank) {
   if (!is_adapter_folder(folder))
     return absl::NotFoundError(cat(folder.string(), ": no ", kAdapterConfigFile, " in it", instead_of_adapter(folder)));
-  BASCULE_ASSIGN(LoraConfig lora, read_lora_config(folder));
   const fs::path path = folder / kAdapterFile;
+  for (const fs::path& file : {folder / kAdapterConfigFile, path}) BASCULE_TRY(check_file(file));
+  BASCULE_ASSIGN(LoraConfig lora, read_lora_config(folder));
   if (std::error_code error; !fs::exists(path, error) && fs::exists(folder / "adapter_model.bin", error))
     return failed_precondition(folder.string(), ": it has adapter_model.bin, which is not read; expected ",
                                kAdapterFile, ": load it with PEFT and save it with save_pretrained()");
@@ -63,11 +90,18 @@ absl::StatusOr<Adapter> read_adapter(const fs::path& folder, const ModelConfig& 
   BASCULE_TRY(annotate(file.check_stamp(), path.string()));
   std::vector<TensorSpec> specs;
   for (const SafetensorsHeader::Entry& entry : file.header().entries) specs.push_back(entry.spec);
-  BASCULE_TRY(annotate(adapted_modules(config, lora, specs).status(), path.string()));
+  const absl::StatusOr<std::vector<AdaptedModule>> modules = adapted_modules(config, lora, specs);
+  BASCULE_TRY(annotate(modules.status(), path.string()));
+  BASCULE_TRY(annotate(check_rank(*modules, max_rank), path.string()));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return absl::ErrnoToStatus(errno, path.string());
   WeightMap tensors;
   try {
-    for (const SafetensorsHeader::Entry& entry : file.header().entries)
-      tensors[entry.spec.name] = copy_of(file.bytes(entry), entry.spec);
+    for (const SafetensorsHeader::Entry& entry : file.header().entries) {
+      absl::StatusOr<at::Tensor> tensor = read_tensor(fd.get(), entry);
+      BASCULE_TRY(annotate(tensor.status(), path.string()));
+      tensors[entry.spec.name] = *std::move(tensor);
+    }
   } catch (const c10::Error& error) {
     return absl::ResourceExhaustedError(cat(path.string(), ": ", error.what_without_backtrace()));
   }

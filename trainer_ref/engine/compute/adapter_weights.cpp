@@ -13,14 +13,6 @@
 namespace bascule::ref {
 namespace {
 
-absl::Status check_rank(std::span<const AdaptedModule> modules, std::int64_t most) {
-  for (const AdaptedModule& module : modules)
-    if (module.rank > most)
-      return invalid_argument("the rank of ", module.name, " is ", module.rank, ", and this engine serves ranks up to ",
-                              most, " (--max-adapter-rank)");
-  return absl::OkStatus();
-}
-
 absl::StatusOr<LoraConfig> described(const std::string& description) {
   if (description.empty())
     return invalid_argument(
@@ -29,11 +21,22 @@ absl::StatusOr<LoraConfig> described(const std::string& description) {
   return parse_lora_config(description, "the sender's description");
 }
 
-absl::Status check_layout(const Layout& layout, const ModelConfig& config, std::int64_t max_rank) {
+// Kernels read F32 and BF16 in place, and both factors of a module in one type.
+absl::Status check_types(std::span<const TensorSpec> specs) {
+  for (const TensorSpec& spec : specs)
+    if (spec.dtype != specs.front().dtype || spec.dtype == DType::kF16)
+      return invalid_argument(spec.name,
+                              ": expected all tensors in F32, or all in BF16, to serve them on a GPU; found ",
+                              name_of(spec.dtype), "; send them so, or add ?wire_dtype=bf16 to the trainer's endpoint");
+  return absl::OkStatus();
+}
+
+absl::Status check_layout(const Layout& layout, const ModelConfig& config, std::int64_t max_rank, bool on_gpu) {
   BASCULE_ASSIGN(const LoraConfig lora, described(layout.description()));
   std::vector<TensorSpec> specs;
   for (const Placement& placement : layout.tensors()) specs.push_back(placement.spec);
   BASCULE_ASSIGN(const std::vector<AdaptedModule> modules, adapted_modules(config, lora, specs));
+  if (on_gpu) BASCULE_TRY(check_types(specs));
   return check_rank(modules, max_rank);
 }
 
@@ -72,11 +75,15 @@ absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::open(const s
 }
 
 absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::read(const std::string& folder) const {
-  BASCULE_ASSIGN(Adapter adapter, read_adapter(folder, options_.config));
-  BASCULE_TRY(annotate(check_rank(adapter.adapted(), options_.max_rank), folder));
+  BASCULE_ASSIGN(Adapter adapter, read_adapter(folder, options_.config, options_.max_rank));
   const auto move = [&]() -> absl::StatusOr<std::unique_ptr<AdapterWeights>> {
     for (auto& [name, factors] : adapter.modules)
-      for (at::Tensor* factor : {&factors.a, &factors.b}) *factor = factor->to(options_.place.device, options_.dtype);
+      for (at::Tensor* factor : {&factors.a, &factors.b}) {
+        // A request of it would fail each step, and with the step all others for a while.
+        if (!at::isfinite(*factor).all().item<bool>())
+          return invalid_argument(folder, ": the factors of ", name, " are not all finite numbers");
+        *factor = factor->to(options_.place.device, options_.dtype);
+      }
     return std::make_unique<OpenedAdapter>(std::move(adapter));
   };
   return without_exceptions(move, cat("the adapter ", folder), options_.place.device);
@@ -86,9 +93,8 @@ absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::follow(const
   const c10::Device device = options_.place.device;
   BASCULE_TRY(
       annotate(check_sync(url, device.is_cpu() ? ComputesOn::kHost : ComputesOn::kGpu, SyncEnd::kReceiver), url));
-  const auto accept = [config = options_.config, most = options_.max_rank](const Layout& layout) {
-    return check_layout(layout, config, most);
-  };
+  const auto accept = [config = options_.config, most = options_.max_rank, on_gpu = !device.is_cpu()](
+                          const Layout& layout) { return check_layout(layout, config, most, on_gpu); };
   BASCULE_ASSIGN(Receiver receiver, Receiver::connect({.endpoint = url,
                                                        .worker = options_.worker,
                                                        .accept = accept,

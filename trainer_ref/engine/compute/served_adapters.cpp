@@ -12,14 +12,16 @@ absl::Status ServedAdapters::set(AdapterId id, std::unique_ptr<AdapterWeights> w
   std::unique_ptr<OpenedAdapter> opened(static_cast<OpenedAdapter*>(weights.release()));
   const auto found = std::ranges::find(served_, id, &ServedAdapter::id);
   if (found != served_.end()) {
-    opened_[static_cast<std::size_t>(found - served_.begin())] = std::move(opened);
+    Loaded& loaded = loaded_[static_cast<std::size_t>(found - served_.begin())];
+    loaded.next = std::move(opened);
+    loaded.refused = absl::OkStatus();
     return absl::OkStatus();
   }
-  if (opened_.size() >= most_)
+  if (loaded_.size() >= most_)
     return absl::ResourceExhaustedError(cat(opened_.size(),
                                             " adapters are loaded, or still used by requests, and this engine holds ",
                                             most_, " (--max-adapters); unload one, and try again"));
-  opened_.push_back(std::move(opened));
+  loaded_.push_back({.current = std::move(opened), .next = {}, .refused = {}});
   served_.push_back({.id = id});
   return absl::OkStatus();
 }
@@ -27,21 +29,42 @@ absl::Status ServedAdapters::set(AdapterId id, std::unique_ptr<AdapterWeights> w
 void ServedAdapters::remove(AdapterId id) {
   const auto found = std::ranges::find(served_, id, &ServedAdapter::id);
   if (found == served_.end()) return;
-  opened_.erase(opened_.begin() + (found - served_.begin()));
+  loaded_.erase(loaded_.begin() + (found - served_.begin()));
   served_.erase(found);
 }
 
 void ServedAdapters::commit() {
-  for (std::size_t i = 0; i < opened_.size(); ++i) served_[i].served = opened_[i]->commit(served_[i].served);
+  for (std::size_t i = 0; i < loaded_.size(); ++i) served_[i].served = commit(loaded_[i], served_[i].served);
+}
+
+// A replacement of which no sender is there yet may still come; what is served goes on until then.
+Served ServedAdapters::commit(Loaded& loaded, const Served& last) {
+  if (loaded.next) {
+    Served next = loaded.next->commit(last);
+    if (next.ready) {
+      loaded.current = std::move(loaded.next);
+      next.changed = true;
+      return next;
+    }
+    if (!next.error.ok() && !absl::IsUnavailable(next.error)) {
+      loaded.refused = next.error;
+      loaded.next.reset();
+    }
+  }
+  Served served = loaded.current->commit(last);
+  if (served.error.ok()) served.error = loaded.refused;
+  return served;
 }
 
 bool ServedAdapters::pending() const {
-  return std::ranges::any_of(opened_, [](const auto& adapter) { return adapter->pending(); });
+  return std::ranges::any_of(loaded_, [](const Loaded& loaded) {
+    return loaded.current->pending() || (loaded.next && loaded.next->pending());
+  });
 }
 
 const OpenedAdapter& ServedAdapters::find(AdapterId id) const {
   const auto found = std::ranges::find(served_, id, &ServedAdapter::id);
-  return *opened_[static_cast<std::size_t>(found - served_.begin())];
+  return *loaded_[static_cast<std::size_t>(found - served_.begin())].current;
 }
 
 }  // namespace bascule::ref

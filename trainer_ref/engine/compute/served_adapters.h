@@ -27,11 +27,17 @@ class ServedAdapters {
   const std::shared_ptr<const Adapter>& at(AdapterId id) const { return find(id).current(); }
 
  private:
+  struct Loaded {
+    std::unique_ptr<OpenedAdapter> current;
+    std::unique_ptr<OpenedAdapter> next;  // replaces it once it can be served
+    absl::Status refused;                 // why the last one that was to replace it never can be
+  };
+  static Served commit(Loaded& loaded, const Served& last);
   const OpenedAdapter& find(AdapterId id) const;
 
   const std::size_t most_;
-  std::vector<std::unique_ptr<OpenedAdapter>> opened_;
-  std::vector<ServedAdapter> served_;  // of opened_, in the same order
+  std::vector<Loaded> loaded_;
+  std::vector<ServedAdapter> served_;  // of loaded_, in the same order
 };
 
 }  // namespace bascule::ref

@@ -66,19 +66,22 @@ HttpRoutes::Reply HttpRoutes::unload_lora_adapter(HttpRequest& request, HttpConn
                             "text/plain; charset=utf-8")};
 }
 
-// Waits until the adapter is served, or cannot be, or the time is up.
-asio::awaitable<absl::Status> HttpRoutes::first_version(std::string name) {
+// Waits until the adapter serves another version than `before`, or never can, or the time is up.
+asio::awaitable<absl::Status> HttpRoutes::first_version(std::string name, Served before) {
   asio::steady_timer step(io_);
   const auto until = std::chrono::steady_clock::now() + kFirstVersionWait;
   while (std::chrono::steady_clock::now() < until) {
     const std::optional<AdapterEntry> entry = engine_.adapters().find(name);
     if (!entry) co_return absl::NotFoundError(cat("the adapter ", name, " was unloaded meanwhile"));
-    if (entry->served.ready || !entry->served.error.ok()) co_return entry->served.error;
+    const Served& now = entry->served;
+    if (now.ready && (!before.ready || now.epoch != before.epoch || now.version != before.version))
+      co_return absl::OkStatus();
+    if (!now.error.ok() && !absl::IsUnavailable(now.error)) co_return now.error;  // UNAVAILABLE: no sender is there yet
     boost::system::error_code error;
     step.expires_after(kStep);
     co_await step.async_wait(with_error(error));
   }
-  co_return absl::OkStatus();
+  co_return absl::UnavailableError("no version of it has come yet");
 }
 
 HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, HttpConnection& connection) {
@@ -96,14 +99,16 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
   const std::optional<AdapterEntry> same = engine_.adapters().find(wanted->name);
   // Scripts name the same source again; an endpoint's versions come by themselves.
   const bool follows = wanted->source.find("://") != std::string::npos;
-  if (!(same && follows && wanted->in_place && same->source == wanted->source)) {
+  const bool known = same && follows && wanted->in_place && same->source == wanted->source;
+  AdapterId id = kNoAdapter;
+  if (!known) {
     using Weights = std::shared_ptr<std::unique_ptr<AdapterWeights>>;
     OffThread<Weights> open = [loader = loader_,
                                source = wanted->source](const std::stop_token& /*stop*/) -> absl::StatusOr<Weights> {
       BASCULE_ASSIGN(std::unique_ptr<AdapterWeights> weights, loader->open(source));
       return std::make_shared<std::unique_ptr<AdapterWeights>>(std::move(weights));
     };
-    const absl::StatusOr<Weights> weights = co_await off_thread(pool_, waiting, request.body().size(), std::move(open));
+    const absl::StatusOr<Weights> weights = co_await off_thread(loads_, waiting, 0, std::move(open));
     if (waiting->hung_up) {
       routed.goes_on = false;
       co_return routed;
@@ -125,22 +130,25 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
       routed.answer = refused(*loaded.get());
       co_return routed;
     }
+    id = engine_.adapters().find(wanted->name).value_or(AdapterEntry{}).id;
   }
-  const absl::Status served = co_await first_version(wanted->name);
-  if (!served.ok() && !same) {  // it can never be served: leave nothing behind
-    engine_.unload_adapter(wanted->name, [](const absl::Status&) {});
-    routed.answer = refusal(400, cat("the adapter ", wanted->name, " from ", wanted->source, ": ", message_of(served)));
+  absl::Status served;
+  if (!known) served = co_await first_version(wanted->name, same ? same->served : Served{});
+  if (!served.ok() && !absl::IsUnavailable(served)) {
+    const auto ignore = [](const absl::Status&) {};
+    if (!same) engine_.unload_adapter(wanted->name, ignore, id);
+    const char* const left = same ? "; what was served before is served on" : "";
+    routed.answer =
+        refusal(400, cat("the adapter ", wanted->name, " of ", wanted->source, ": ", message_of(served), left));
     co_return routed;
   }
   if (wanted->activate) engine_.adapters().activate(wanted->name);
-  const std::optional<AdapterEntry> entry = engine_.adapters().find(wanted->name);
-  const bool ready = entry && entry->served.ready;
-  routed.answer = wanted->activate
-                      ? done(wanted->ignored, R"({"status":"ok"})", "application/json")
-                      : done(wanted->ignored,
-                             cat("Success: LoRA adapter '", wanted->name, "' added successfully.",
-                                 ready ? "" : " No version of it has come yet: requests for it are answered 503."),
-                             "text/plain; charset=utf-8");
+  const char* const until =
+      same ? " Until then the one before is served." : " Until then requests for it are answered 503.";
+  const std::string text = cat("Success: LoRA adapter '", wanted->name, "' added successfully.",
+                               served.ok() ? "" : cat(" No version of it has come yet.", until));
+  routed.answer = wanted->activate ? done(wanted->ignored, R"({"status":"ok"})", "application/json")
+                                   : done(wanted->ignored, text, "text/plain; charset=utf-8");
   co_return routed;
 }
 

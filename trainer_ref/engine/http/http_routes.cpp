@@ -14,6 +14,8 @@ namespace {
 
 namespace http = boost::beast::http;
 
+constexpr std::size_t kMostLoads = 64;  // that wait
+
 std::string_view path_of(const HttpHeader& header) {
   const std::string_view target(header.target().data(), header.target().size());
   std::string_view path = target.substr(0, target.find('?'));
@@ -79,6 +81,7 @@ HttpRoutes::HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard ca
       api_key_(std::move(api_key)),
       origins_(std::move(origins)),
       loader_(std::move(loader)),
+      loads_(kMostLoads),
       pool_(engine.options().max_waiting + engine.options().limits.max_batch) {}
 
 bool HttpRoutes::for_watchers(const HttpHeader& header) {

@@ -86,7 +86,7 @@ class HttpRoutes {
   Reply clear_lora_adapter(HttpRequest& request, HttpConnection& connection);
   Reply lora_load(HttpRequest& request, HttpConnection& connection);
   Reply load(ParseAdapter* parse, HttpRequest& request, HttpConnection& connection);
-  boost::asio::awaitable<absl::Status> first_version(std::string name);
+  boost::asio::awaitable<absl::Status> first_version(std::string name, Served before);
   Reply rest(bool sleep, std::string_view target);
   Reply convert(Convert* convert, HttpRequest& request, HttpConnection& connection);
   boost::asio::awaitable<void> settle();
@@ -100,7 +100,8 @@ class HttpRoutes {
   const std::shared_ptr<AdapterLoader> loader_;
   std::mt19937_64 seeds_{std::random_device{}()};
   bool draining_ = false;
-  WorkPool pool_;  // last: its threads use the rest
+  WorkPool loads_;  // reads adapters: files may be slow, and no request may wait for them
+  WorkPool pool_;   // last: their threads use the rest
 };
 
 }  // namespace bascule::ref

@@ -41,15 +41,18 @@ void Engine::stop() {
   inbox_.clear();
 }
 
+absl::Status Engine::check_adapter(AdapterId id) const {
+  if (id == kNoAdapter) return absl::OkStatus();
+  const std::optional<AdapterEntry> adapter = adapters_.directory().find(id);
+  if (!adapter) return absl::NotFoundError("the adapter was unloaded");
+  if (adapter->served.ready) return absl::OkStatus();
+  return unavailable("no version of the adapter ", adapter->name, " is served",
+                     adapter->served.error.ok() ? " yet" : cat(": ", adapter->served.error.message()));
+}
+
 absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
   RequestId id = 0;
-  if (request.adapter != kNoAdapter) {
-    const std::optional<AdapterEntry> adapter = adapters().find(request.adapter);
-    if (!adapter) return absl::NotFoundError("the adapter was unloaded");
-    if (!adapter->served.ready)
-      return unavailable("no version of the adapter ", adapter->name, " is served yet",
-                         adapter->served.error.ok() ? "" : cat(": ", adapter->served.error.message()));
-  }
+  BASCULE_TRY(check_adapter(request.adapter));
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return unavailable("the engine sleeps; POST /wake_up first");
@@ -110,7 +113,9 @@ void Engine::wake() {
 void Engine::load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Loaded done) {
   send(LoadAdapter{std::move(entry), in_place, std::move(weights), std::move(done)});
 }
-void Engine::unload_adapter(std::string name, Loaded done) { send(UnloadAdapter{std::move(name), std::move(done)}); }
+void Engine::unload_adapter(std::string name, Loaded done, AdapterId only) {
+  send(UnloadAdapter{std::move(name), only, std::move(done)});
+}
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(mutex_);
@@ -178,8 +183,8 @@ void Engine::obey(Submitted command) {
   CompletionRequest& request = *command.request;
   ++counted_.requests;
   pending_[command.id] = {std::move(command.done), request.adapter, request.choices(), {}};
-  if (request.adapter != kNoAdapter && !adapters().find(request.adapter))
-    return fail(command.id, absl::NotFoundError("the adapter was unloaded"));
+  // It may have gone since submit().
+  if (const absl::Status status = check_adapter(request.adapter); !status.ok()) return fail(command.id, status);
   std::uint64_t choice = 0;
   for (const std::vector<std::int64_t>& prompt : request.prompts) {
     counted_.prompt_tokens += prompt.size();
@@ -277,7 +282,7 @@ void Engine::obey(LoadAdapter command) {
 }
 
 void Engine::obey(const UnloadAdapter& command) {
-  const absl::Status status = adapters_.unload(command.name);
+  const absl::Status status = adapters_.unload(command.name, command.only);
   if (status.ok()) options_.log(cat("unloaded the adapter ", command.name));
   command.done(status);
 }

@@ -86,13 +86,14 @@ class Engine {
   void wake_up(Slept done);
 
   // Serves an adapter under a name. Calls `done` with OK once it is listed: its first version may still have to come
-  // (AdapterEntry::served). With `in_place`, an adapter of that name gets the new weights, and its requests continue
-  // with them; else ALREADY_EXISTS. Also returns the errors of Runner::set_adapter().
+  // (AdapterEntry::served). With `in_place`, an adapter of that name gets the new weights as soon as they can be
+  // served, and its requests continue with them; else ALREADY_EXISTS. Also returns the errors of Runner::set_adapter().
   using Loaded = std::function<void(const absl::Status&)>;
   void load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Loaded done);
   // Stops taking requests for an adapter; running ones end with it, and then it is removed. NOT_FOUND if there is
   // none.
-  void unload_adapter(std::string name, Loaded done);
+  // With `only`, also NOT_FOUND if another adapter has the name by now.
+  void unload_adapter(std::string name, Loaded done, AdapterId only = kNoAdapter);
   AdapterDirectory& adapters() { return adapters_.directory(); }
 
   EngineStats stats() const;
@@ -130,6 +131,7 @@ class Engine {
   };
   struct UnloadAdapter {
     std::string name;
+    AdapterId only;
     Loaded done;
   };
   using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp, LoadAdapter, UnloadAdapter>;
@@ -160,6 +162,7 @@ class Engine {
   void step_failed(Step step, const absl::Status& why);
   void end(Scheduler::Sequences sequences);
   std::vector<RequestId> requests_of(AdapterId adapter) const;
+  absl::Status check_adapter(AdapterId adapter) const;
   void abort(const std::vector<RequestId>& requests);
   void fail_all(const absl::Status& why);
   void fail(RequestId request, const absl::Status& why);

@@ -26,7 +26,8 @@ absl::Status LoadedAdapters::load(Runner& runner, AdapterEntry entry, bool in_pl
   BASCULE_TRY(runner.set_adapter(entry.id, std::move(weights)));
   last_ = std::max(last_, entry.id);
   if (same) {
-    entry.served = same->served;  // until the next commit
+    entry.served = same->served;  // until the new weights can be served
+    entry.served.error = absl::OkStatus();
   } else {
     scheduler_.serve(entry.id, 0, 0);
   }
@@ -34,9 +35,10 @@ absl::Status LoadedAdapters::load(Runner& runner, AdapterEntry entry, bool in_pl
   return absl::OkStatus();
 }
 
-absl::Status LoadedAdapters::unload(std::string_view name) {
+absl::Status LoadedAdapters::unload(std::string_view name, AdapterId only) {
   std::optional<AdapterEntry> entry = directory_.find(name);
-  if (!entry) return absl::NotFoundError(cat("no adapter ", name, " is loaded"));
+  if (!entry || (only != kNoAdapter && entry->id != only))
+    return absl::NotFoundError(cat("no adapter ", name, " is loaded"));
   directory_.erase(entry->id);
   unloaded_.push_back(*std::move(entry));
   return absl::OkStatus();

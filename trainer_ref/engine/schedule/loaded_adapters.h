@@ -20,7 +20,7 @@ class LoadedAdapters {
 
   // Errors are as in Engine::load_adapter() and unload_adapter().
   absl::Status load(Runner& runner, AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights);
-  absl::Status unload(std::string_view name);
+  absl::Status unload(std::string_view name, AdapterId only = kNoAdapter);
 
   // Removes adapters that were unloaded. Call it when no step runs.
   void remove_unused(Runner& runner, const std::function<bool(AdapterId)>& is_used);
@@ -34,6 +34,7 @@ class LoadedAdapters {
   std::vector<Change> take_changes(const Runner& runner);
 
   AdapterDirectory& directory() { return directory_; }  // for any thread
+  const AdapterDirectory& directory() const { return directory_; }
 
  private:
   Scheduler& scheduler_;
