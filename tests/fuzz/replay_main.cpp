@@ -42,8 +42,8 @@ extern "C" const char* __asan_default_options() {  // NOLINT: AddressSanitizer's
   return "handle_abort=1:max_allocation_size_mb=1024:hard_rss_limit_mb=2048:detect_stack_use_after_return=1";
 }
 
-// Its end is then also one that AddressSanitizer reports.
-extern "C" const char* __ubsan_default_options() { return "abort_on_error=1"; }  // NOLINT: the sanitizer's name
+// UndefinedBehaviorSanitizer aborts instead of exiting, so AddressSanitizer reports that, and the input is named.
+extern "C" const char* __ubsan_default_options() { return "abort_on_error=1"; }  // NOLINT: its name
 
 int main(int argc, char** argv) {
   std::vector<std::filesystem::path> inputs;
