@@ -4,7 +4,7 @@ set(BASCULE_LIBTORCH AUTO CACHE STRING "Reference trainer and engine: AUTO (if L
 option(BASCULE_BUILD_PROGRAMS "Build bascule-status, bascule-token and, with LibTorch, bascule-train and bascule-engine" ${PROJECT_IS_TOP_LEVEL})
 option(BASCULE_BUILD_BENCH "Build bascule-bench" ${PROJECT_IS_TOP_LEVEL})
 option(BASCULE_BUILD_TESTS "Build the tests of the targets that are built" ${PROJECT_IS_TOP_LEVEL})
-option(BASCULE_BUILD_FUZZERS "Build the fuzz targets; needs clang 14, and the settings of the preset fuzz" OFF)
+option(BASCULE_BUILD_FUZZERS "Build the fuzz targets as programs that search; needs clang 14, and the settings of the preset fuzz" OFF)
 option(BASCULE_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(BASCULE_WERROR "Treat warnings as errors; a newer compiler may have new warnings" OFF)
 option(BASCULE_PRECOMPILED_HEADERS "Parse other libraries' headers once per build" ${PROJECT_IS_TOP_LEVEL})

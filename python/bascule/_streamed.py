@@ -1,4 +1,4 @@
-"""A version that is streamed while vLLM's engines are told to load it, by a trainer that has a client of vLLM."""
+"""What trainers that stream their tensors into a slot share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from . import _core
 from .errors import BasculeError
 from .sender import Sender
 
@@ -40,3 +41,12 @@ def check_served(report: Any) -> None:
     """Raises BasculeError (UNAVAILABLE) unless all workers serve the version of this report."""
     if not report.complete:
         raise BasculeError(f"version {report.version} is not served by all workers: {report.why_incomplete}", "UNAVAILABLE")
+
+
+def slots_device(endpoint: str) -> str:
+    """Where the slots of a sender in this process are: on the GPU that is current here, or in host memory."""
+    if not _core.keeps_slots_on_gpu(endpoint):
+        return "cpu"
+    import torch
+
+    return f"cuda:{torch.cuda.current_device()}"

@@ -246,7 +246,11 @@ def _entry_of(endpoint: str) -> Entry:
 
 
 def _endpoint_for(name: str, entry: Entry) -> str:
-    """Returns the endpoint by which an engine on this host reaches the sender of `entry`."""
+    return _reachable(f"the sender {name!r}", entry, f"place the engine there (**bascule.ray.beside({name!r}))")
+
+
+def _reachable(who: str, entry: Entry, remedy: str) -> str:
+    """Returns the endpoint by which an engine on this host reaches the sender of `entry`. who, remedy: for the error."""
     url = urlsplit(entry.endpoint)
     if not url.path:  # a host and a port
         return entry.endpoint
@@ -261,9 +265,8 @@ def _endpoint_for(name: str, entry: Entry) -> str:
         shared = "&".join("".join(option) for option in options if option[0] in _OF_BOTH_ENDS)
         return f"{url.scheme}://{host}:{port}{'?' if shared else ''}{shared}"
     raise BasculeError(
-        f"the sender {name!r} is at {entry.endpoint} on {entry.address}, a folder that this process on "
-        f"{ray.util.get_node_ip_address()} does not see (another host or container, or it was removed); place the engine "
-        f"there (**bascule.ray.beside({name!r})), or give the sender an endpoint for other hosts "
+        f"{who} is at {entry.endpoint} on {entry.address}, a folder that this process on {ray.util.get_node_ip_address()} does "
+        f"not see (another host or container, or it was removed); {remedy}, or give the sender an endpoint for other hosts "
         "(as auto:///folder?listen=host:port)", "FAILED_PRECONDITION")
 
 

@@ -28,6 +28,7 @@ TEST_F(Demo, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--steps=0"}, "--steps=0: expected"},
       {{"--device", "gpu"}, "as --device cuda:0"},
       {{"--dtype", "fp8"}, "as --dtype bf16"},
+      {{"--lora-rank", "many"}, "as --lora-rank 8"},
       {{"--sync", "shm"}, "as --sync shm:///tmp/demo"},
       {{"--bin", "/nowhere"}, "as --bin build/release/bin"},
       {{"--stepz", "3"}, "as scripts/demo --steps 40"},

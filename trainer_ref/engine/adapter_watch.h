@@ -1,10 +1,10 @@
-// AdapterWatch: keeps the adapters of an engine like those of a folder (--adapters). They are loaded as they appear,
+// AdapterWatch: serves what is in a folder of adapters (--adapters). Adapters are loaded as they appear,
 // and unloaded as they go, under the names that they have there:
 //
 //   out/adapters             a folder: its subfolders of PEFT
 //   shm:///run/grpo/adapters  or a URL: the endpoints in it, of which each version is followed
 //
-// Threads: one of its own, which looks at the folder once a second, or when it changes.
+// Threads: a separate one looks at the folder once a second, or when it changes.
 #pragma once
 
 #include <functional>
@@ -23,14 +23,14 @@
 
 namespace bascule::ref {
 
-// Loads the adapter, and waits until the engine has it. Errors are those of AdapterLoader::open() and
+// Loads the adapter, and waits until the engine has it. Errors are as in AdapterLoader::open() and
 // Engine::load_adapter().
 absl::Status load_adapter(Engine& engine, AdapterLoader& loader, const std::string& name, const std::string& source);
 
 class AdapterWatch {
  public:
   // `check_name` refuses names that an adapter of this engine cannot have. `warn` gets why one is not loaded, once for
-  // each reason. `engine` and `loader` must outlive this. Errors are those of EndpointFolder::open(); NOT_FOUND if the
+  // each reason. `engine` and `loader` must outlive this. Errors are as in EndpointFolder::open(); NOT_FOUND if the
   // folder is missing.
   static absl::StatusOr<std::unique_ptr<AdapterWatch>> open(
       const std::string& folder, Engine& engine, AdapterLoader& loader,

@@ -47,7 +47,7 @@ struct LowRank {
 struct Linear {
   at::Tensor weight;                                      // [out, in]
   at::Tensor bias;                                        // [out], or undefined
-  std::vector<LowRank> adapters = {};                     // a trainer's one, or those of a batch's rows
+  std::vector<LowRank> adapters = {};                     // a trainer has one; a step, one for each adapter of its rows
   at::Tensor operator()(const at::Tensor& input) const {  // [N, in] → [N, out]
     const at::ScalarType type = input.scalar_type();
     at::Tensor output = at::linear(input, weight.to(type), bias.defined() ? bias.to(type) : bias);

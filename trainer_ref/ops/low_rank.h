@@ -5,8 +5,9 @@
 //   shrink   low[n, p] = A_p x[n]                        A_p [rank, in]
 //   expand   y[n, part p] += scale_p · B_p low[n, p]     B_p [out_p, rank]
 //
-// Sums are in float32, as is `low`; the sum with y is rounded once, to y's type. A tile is up to kTileRows tokens of
-// one adapter, so that they share each read of its factors. Tokens without an adapter are in no tile.
+// Sums are in float32, as is `low`; the sum with y is rounded once, to y's type. If x is bfloat16, A is rounded to it,
+// as under PyTorch's autocast. A tile is up to kTileRows tokens of one adapter, so that they share each read of its
+// factors. Tokens without an adapter are in no tile.
 #pragma once
 
 #include <array>
@@ -47,11 +48,11 @@ struct LowRankProduct {
   std::int64_t in = 0;                   // a multiple of 8
 };
 
-inline std::int64_t low_floats(const LowRankProduct& product) {
-  return product.tile_count * kTileRows * product.parts * product.rank;
-}
+// The room for `low`. For x in bfloat16 it holds sums over parts of x, which expand() adds up.
+std::int64_t low_floats(const LowRankProduct& product, DType dtype);
 
-// `low` has low_floats(); x and y are of `dtype`, aligned to 16 bytes. All memory is the device's.
+// `low` has low_floats(); x and y are of `dtype`, aligned to 16 bytes. All memory is the device's. In a stream,
+// shrink() must come before the kernel that makes y, and expand() right after that one.
 kernels::cuda::CudaResult shrink(float* low, const void* x, DType dtype, const LowRankProduct& product,
                                  kernels::cuda::Stream stream);
 kernels::cuda::CudaResult expand(void* y, const float* low, DType dtype, const LowRankProduct& product,

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-from .. import _core
 from .._checks import seconds, url, whole
-from .._streamed import check_served, stream_and_update
+from .._streamed import check_served, slots_device, stream_and_update
 from ..errors import BasculeError
 from ..sender import Sender
 from ..tensors import TensorSpec
@@ -123,7 +122,7 @@ class BasculeTrainerEngine(TrainerWeightTransferEngine[BasculeTrainerInitInfo]):
             if self._sharded:
                 self.sender._register_boxes(pieces_of(self.source, self.rank), self._timeout)
             else:
-                specs = _specs(self.source, _device(endpoint))
+                specs = _specs(self.source, slots_device(endpoint))
                 self._count = len(specs)
                 self.sender.register_model(specs)
             if self.is_sender:
@@ -156,15 +155,6 @@ class BasculeTrainerEngine(TrainerWeightTransferEngine[BasculeTrainerInitInfo]):
         """Tells the engines to load this version or a newer one, which is about to be published."""
         self.client.start_weight_update()
         self.client.update_weights({"version": version, "timeout": self._timeout})
-
-
-def _device(endpoint: str) -> str:
-    """Where the slots are: on the GPU that is current in this process, or in host memory."""
-    if not _core.keeps_slots_on_gpu(endpoint):
-        return "cpu"
-    import torch
-
-    return f"cuda:{torch.cuda.current_device()}"
 
 
 def _specs(source: Any, device: str) -> list[TensorSpec]:

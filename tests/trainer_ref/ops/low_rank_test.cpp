@@ -73,7 +73,7 @@ TEST_P(LowRankOps, AreTheirTwin) {
         product.tiles = tiles.data();
         plain::low_rank(y.host(), x.host(), product);
         product.tiles = device_tiles.device();
-        const Both<float> low(static_cast<std::size_t>(low_floats(product)));
+        const Both<float> low(static_cast<std::size_t>(low_floats(product, dtype)));
         ASSERT_CUDA(shrink(low.device(), x.device(), dtype, product, nullptr));
         ASSERT_CUDA(expand(y.device(), low.device(), dtype, product, nullptr));
         EXPECT_LE(y.difference(), tolerance(dtype));

@@ -93,9 +93,10 @@ ref::AdapterId adapter_of(const EngineShape& shape, std::int64_t sequence) {
 absl::StatusOr<std::unique_ptr<ref::AdapterWeights>> random_adapter(const EngineShape& shape, std::uint64_t seed) {
   BASCULE_ASSIGN(ref::LoraConfig lora, ref::new_lora_config({.rank = shape.adapter_rank, .alpha = 16}));
   BASCULE_ASSIGN(ref::Adapter adapter, ref::Adapter::make(shape.config, std::move(lora), seed));
+  const at::ScalarType type = shape.dtype == DType::kF32 ? at::kFloat : at::kBFloat16;  // as a folder's are converted
   for (auto& [name, factors] : adapter.modules) {
-    factors.a = factors.a.to(shape.place.device);
-    factors.b = (at::randn(factors.b.sizes()) * 0.01).to(shape.place.device);
+    factors.a = factors.a.to(shape.place.device, type);
+    factors.b = (at::randn(factors.b.sizes()) * 0.01).to(shape.place.device, type);
   }
   return std::make_unique<ref::OpenedAdapter>(std::move(adapter));
 }

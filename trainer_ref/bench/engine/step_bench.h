@@ -18,7 +18,7 @@ struct EngineShape {
   ref::Place place{};
   std::size_t blocks = 0;  // of the cache
   std::int64_t most_rows = 0, longest = 0;
-  // Sequences have these in turns, if there are any: all linear modules of all layers, factors in float32.
+  // Sequences have these in turns, if there are any: all linear modules of all layers, factors in `dtype`.
   std::int64_t adapters = 0, adapter_rank = 16;
 };
 

@@ -14,6 +14,11 @@
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
+namespace {
+
+DType type_of(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat ? DType::kF32 : DType::kBF16; }
+
+}  // namespace
 
 bool fits_paged_forward(const ModelConfig& config) {
   const auto in_eights = [](std::int64_t size) { return size % 8 == 0; };
@@ -22,7 +27,10 @@ bool fits_paged_forward(const ModelConfig& config) {
          config.num_attention_heads / config.num_key_value_heads <= ops::kMostShared;
 }
 
-PagedForward::PagedForward(const ModelConfig& config, const Place& place) : config_(config), stream_(place.handle()) {
+PagedForward::PagedForward(const ModelConfig& config, const Place& place)
+    : config_(config),
+      stream_(place.handle()),
+      beside_(c10::impl::VirtualGuardImpl(place.device.type()).getStreamFromGlobalPool(place.device)) {
   check(BASCULE_CUDA_RESULT(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, place.number())));
 }
 
@@ -50,8 +58,9 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
   for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const DecoderLayer& layer = weights.layers[static_cast<std::size_t>(i)];
     norm(added, layer.input_norm);
+    const Update of_joined = begin_update(normed, numbers, i, kQuery, {heads * width, shared * width, shared * width});
     const at::Tensor joined = layer.query_key_value(normed);  // [N, (H + 2 G) D]
-    adapt(joined, normed, numbers, i, kQuery, {heads * width, shared * width, shared * width});
+    add_update(of_joined, joined);
     const at::Tensor query = at::empty({tokens, heads * config_.head_dim}, like);
     check(ops::rotate(query.data_ptr(), cache.layer(i),
                       {.query_key_value = joined.data_ptr(),
@@ -63,35 +72,50 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
                        .heads = heads,
                        .epsilon = epsilon},
                       stream_));
-    const at::Tensor attended = attend(query, cache.layer(i), numbers), output = layer.output(attended);
-    adapt(output, attended, numbers, i, kOutput, {channels});
+    const at::Tensor attended = attend(query, cache.layer(i), numbers);
+    const Update of_output = begin_update(attended, numbers, i, kOutput, {channels});
+    const at::Tensor output = layer.output(attended);
+    add_update(of_output, output);
     norm(output, layer.post_attention_norm);
+    const Update of_gate_up =
+        begin_update(normed, numbers, i, kGate, {config_.intermediate_size, config_.intermediate_size});
     const at::Tensor gate_up = layer.gate_up(normed);  // [N, 2 I]
-    adapt(gate_up, normed, numbers, i, kGate, {config_.intermediate_size, config_.intermediate_size});
+    add_update(of_gate_up, gate_up);
     const at::Tensor inner = at::empty({tokens, config_.intermediate_size}, like);
     check(ops::silu_mul(inner.data_ptr(), gate_up.data_ptr(), dtype, tokens, config_.intermediate_size, stream_));
+    const Update of_down = begin_update(inner, numbers, i, kDown, {channels});
     added = layer.down(inner);
-    adapt(added, inner, numbers, i, kDown, {channels});
+    add_update(of_down, added);
   }
   norm(added, weights.norm);
   return normed;
 }
 
-void PagedForward::adapt(const at::Tensor& y, const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer,
-                         LayerModule first, std::initializer_list<std::int64_t> out) const {
+PagedForward::Update PagedForward::begin_update(const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer,
+                                                LayerModule first, std::initializer_list<std::int64_t> out) const {
   const StepShape& shape = numbers.shape();
-  if (shape.adapter_tiles == 0) return;
-  ops::LowRankProduct product{.tiles = numbers.at<ops::AdapterTile>(StepNumbers::kAdapterTiles),
-                              .tile_count = shape.adapter_tiles,
-                              .rank = static_cast<int>(shape.rank),
-                              .first = static_cast<int>(layer) * kLayerModules + first,
-                              .parts = static_cast<int>(out.size()),
-                              .in = x.size(1)};
-  std::ranges::transform(out, product.out.begin(), [](std::int64_t rows) { return static_cast<int>(rows); });
-  const DType dtype = x.scalar_type() == at::kFloat ? DType::kF32 : DType::kBF16;
-  const at::Tensor low = at::empty({ops::low_floats(product)}, x.options().dtype(at::kFloat));
-  check(ops::shrink(low.mutable_data_ptr<float>(), x.const_data_ptr(), dtype, product, stream_));
-  check(ops::expand(y.data_ptr(), low.const_data_ptr<float>(), dtype, product, stream_));
+  if (shape.adapter_tiles == 0) return {};
+  Update update{.product = {.tiles = numbers.at<ops::AdapterTile>(StepNumbers::kAdapterTiles),
+                            .tile_count = shape.adapter_tiles,
+                            .rank = static_cast<int>(shape.rank),
+                            .first = static_cast<int>(layer) * kLayerModules + first,
+                            .parts = static_cast<int>(out.size()),
+                            .in = x.size(1)},
+                .low = {}};
+  std::ranges::transform(out, update.product.out.begin(), [](std::int64_t rows) { return static_cast<int>(rows); });
+  update.low = at::empty({ops::low_floats(update.product, type_of(x))}, x.options().dtype(at::kFloat));
+  const auto beside = static_cast<Stream>(beside_.native_handle());
+  begun_.record(stream_);
+  begun_.hold(beside);
+  check(ops::shrink(update.low.mutable_data_ptr<float>(), x.const_data_ptr(), type_of(x), update.product, beside));
+  ended_.record(beside);
+  return update;
+}
+
+void PagedForward::add_update(const Update& update, const at::Tensor& y) const {
+  if (!update.low.defined()) return;
+  ended_.hold(stream_);
+  check(ops::expand(y.data_ptr(), update.low.const_data_ptr<float>(), type_of(y), update.product, stream_));
 }
 
 // query [N, H D] → [N, H D]. Computes each single token by itself, and pieces of prompts in tiles if there is a kernel

@@ -8,6 +8,7 @@
 
 #include <initializer_list>
 
+#include <bascule/trainer_ref/engine/compute/cuda_event.h>
 #include <bascule/trainer_ref/engine/compute/gpu_cache.h>
 #include <bascule/trainer_ref/engine/compute/place.h>
 #include <bascule/trainer_ref/engine/compute/step_numbers.h>
@@ -27,14 +28,22 @@ class PagedForward {
   at::Tensor operator()(const DecoderWeights& weights, const StepNumbers& numbers, const GpuCache& cache) const;
 
  private:
-  // Adds the updates of the step's adapters to `y`, which the modules of `layer` from `first` on made of `x`; `out` are
-  // the rows of each.
-  void adapt(const at::Tensor& y, const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer,
-             LayerModule first, std::initializer_list<std::int64_t> out) const;
+  // What the step's adapters add to a product.
+  struct Update {
+    ops::LowRankProduct product;
+    at::Tensor low;  // undefined: the step has no adapters
+  };
+  // Begins the update of the modules of `layer`, starting with `first`, which read `x`; `out` are the rows of each. Its
+  // first half runs on another stream, beside the product that comes next. x must not change before add_update().
+  Update begin_update(const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer, LayerModule first,
+                      std::initializer_list<std::int64_t> out) const;
+  void add_update(const Update& update, const at::Tensor& y) const;
   at::Tensor attend(const at::Tensor& query, const ops::PagedCache& cache, const StepNumbers& numbers) const;
 
   const ModelConfig config_;
   const Stream stream_;
+  const c10::Stream beside_;
+  CudaEvent begun_, ended_;
   int processors_ = 1;
 };
 

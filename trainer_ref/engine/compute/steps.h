@@ -31,7 +31,7 @@ struct StepsOptions {
 class Steps {
  public:
   virtual ~Steps() = default;
-  // Like Runner::start(), with the model's weights and those of the adapters that its rows have. LibTorch's exceptions
+  // Like Runner::start(), with the weights of the model, and of the adapters that its rows have. LibTorch's exceptions
   // pass through; after one, do not call finish() for this step.
   virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder,
                      const ServedAdapters& adapters) = 0;

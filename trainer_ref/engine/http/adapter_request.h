@@ -1,4 +1,5 @@
-// Requests that load and unload adapters: vLLM's, and those of servers that scripts were written for. No sockets here.
+// Requests that load and unload adapters: as vLLM has them, and as other servers have them that scripts were written
+// for. No sockets here.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@ struct AdapterRequest {
   std::string name;
   std::string source;     // a folder of PEFT, or an endpoint's URL; empty: unload
   bool in_place = false;  // if the name is loaded, it gets these weights
-  bool activate = false;  // requests for the model itself get this adapter from now on
+  bool activate = false;  // later requests for the model itself get this adapter
   std::vector<std::string> ignored = {};
 };
 using ParseAdapter = absl::StatusOr<AdapterRequest>(std::string_view json, const ModelCard& card);

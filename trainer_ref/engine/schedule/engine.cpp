@@ -308,31 +308,34 @@ void Engine::flip() {
     stats_.served = served_;
   }
   report_connection();
-  flip_adapters(begin);
+  const double seconds = seconds_between(begin, Clock::now());
+  const bool adapters_changed = flip_adapters(seconds);
+  if (served_.changed || adapters_changed) counted_.stall_seconds += seconds;
   if (!served_.changed) return;
   pool_.drop_prefixes();
-  const double seconds = seconds_between(begin, Clock::now());
   ++counted_.flips;
-  counted_.stall_seconds += seconds;
   options_.log(cat("serving version ", served_.version, " of epoch ", served_.epoch, ", flipped in ",
                    absl::FormatDuration(absl::Seconds(seconds)), " with ", scheduler_.running(), " running"));
   if (options_.on_update == OnUpdate::kAbort) obey(AbortAll{});
 }
 
 // Requests of an adapter whose version must no longer be used end; the others go on.
-void Engine::flip_adapters(Clock::time_point begin) {
+bool Engine::flip_adapters(double seconds) {
+  bool changed = false;
   for (const auto& [id, name, served] : adapters_.take_changes(*runner_)) {
     if (!served.ready) {
       for (const RequestId request : requests_of(id))
         fail(request, unavailable("the version of the adapter ", name, " is no longer served",
                                   served.error.ok() ? "" : cat(": ", served.error.message())));
     } else if (served.changed) {
+      changed = true;
       ++counted_.flips;
-      counted_.stall_seconds += seconds_between(begin, Clock::now());
-      options_.log(cat("serving version ", served.version, " of epoch ", served.epoch, " of the adapter ", name));
+      options_.log(cat("serving version ", served.version, " of epoch ", served.epoch, " of the adapter ", name,
+                       ", flipped in ", absl::FormatDuration(absl::Seconds(seconds))));
       if (options_.on_update == OnUpdate::kAbort) abort(requests_of(id));
     }
   }
+  return changed;
 }
 
 std::vector<RequestId> Engine::requests_of(AdapterId adapter) const {

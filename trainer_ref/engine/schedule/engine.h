@@ -90,7 +90,7 @@ class Engine {
   // with them; else ALREADY_EXISTS. Also returns the errors of Runner::set_adapter().
   using Loaded = std::function<void(const absl::Status&)>;
   void load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Loaded done);
-  // Takes no more requests for an adapter; running ones end with it, and then it is removed. NOT_FOUND if there is
+  // Stops taking requests for an adapter; running ones end with it, and then it is removed. NOT_FOUND if there is
   // none.
   void unload_adapter(std::string name, Loaded done);
   AdapterDirectory& adapters() { return adapters_.directory(); }
@@ -152,7 +152,7 @@ class Engine {
   void fall_asleep();
   bool flip_waits();
   void flip();
-  void flip_adapters(Clock::time_point begin);
+  bool flip_adapters(double seconds);  // of the commit; whether it changed any
   void report_connection();
   void step();
   void complete(Step step);

@@ -27,7 +27,7 @@ struct EngineLimits {
 };
 
 // Returns UNAVAILABLE if the engine does not serve; the text has the HTTP status and the reason. With `adapter`, the
-// sender is that of the adapter of this name.
+// sender is the one of the adapter of this name.
 absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client, const std::string& adapter = "");
 
 // Returns the client's error if no engine answers, and FAILED_PRECONDITION if the engine requires another key or

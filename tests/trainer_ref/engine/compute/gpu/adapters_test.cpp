@@ -26,7 +26,9 @@ TEST_P(GpuAdaptersTest, RowsOfDifferentAdaptersAndOfNoneShareSteps) {
         decoders.push_back(adapted(engine.config(), engine.folder(), i == 0 ? nullptr : &adapters[i - 1], dtype));
       for (std::size_t i = 0; i < adapters.size(); ++i) {
         const std::filesystem::path folder = temp.path() / std::to_string(i);
-        if (!std::filesystem::exists(folder)) ASSERT_TRUE(write_adapter(folder, adapters[i]).ok());
+        if (!std::filesystem::exists(folder)) {
+          ASSERT_TRUE(write_adapter(folder, adapters[i]).ok());
+        }
         ASSERT_TRUE(engine.load(static_cast<AdapterId>(i + 1), folder.string()).ok());
       }
       for (std::size_t round = 0; round < 4; ++round) {

@@ -1,0 +1,219 @@
+"""SGLang takes versions and adapters from a trainer.
+
+    python -m sglang.launch_server --model-path MODEL --custom-weight-loader bascule.sglang.load
+
+    server = bascule.sglang.Server("http://127.0.0.1:30000")       # in the trainer
+    server.send(sender)                                            # after each step
+
+The part that runs in SGLang needs only torch; the trainer does not need SGLang.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import os
+import pickle
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from ._checks import seconds, text, url, whole
+from ._streamed import check_served
+from .errors import BasculeError, text_of
+from .lora import adapter_of
+from .lora_config import parsed
+from .receiver import Receiver
+from .sender import Sender
+
+_LOADER = "bascule.sglang.load"
+_logger = logging.getLogger("bascule")
+_receivers: dict[str, Receiver] = {}  # of this rank, by endpoint: at most one
+
+# ---- in each of SGLang's ranks
+
+
+def load(model: Any, named_tensors: Sequence[tuple[str, Any]]) -> None:
+    """What --custom-weight-loader names: joins the endpoint of request(), takes its version and gives the tensors to SGLang's
+    model, which must not write them. Blocks SGLang's scheduler meanwhile, at most for the request's timeout if no version
+    comes.
+
+    Raises nothing, since SGLang would end the server, and other ranks would wait for this one: errors go to the trainer's
+    report and into the log.
+    """
+    try:
+        _load(model, json.loads(named_tensors[0][0]))
+    except Exception as error:
+        _logger.error("SGLang's weights were not updated as the trainer asked: %s", text_of(error))
+
+
+def _load(model: Any, asked: dict[str, Any]) -> None:
+    receiver, version = _joined(asked["endpoint"]), asked["version"]
+    if not version:
+        return
+    new = receiver.take(version, asked["timeout"]) is not None  # not for a second model of this rank, such as a draft
+    try:
+        model.load_weights(receiver.weights().items())
+    except BaseException as error:
+        receiver.finish(error)
+        raise
+    if new:
+        receiver.finish()
+
+
+def _joined(endpoint: str) -> Receiver:
+    if endpoint not in _receivers:
+        while _receivers:
+            _receivers.popitem()[1].close()
+        _receivers[endpoint] = Receiver(endpoint, worker=f"sglang-{socket.gethostname()}-{os.getpid()}")
+    return _receivers[endpoint]
+
+
+# ---- in the trainer
+
+
+def request(endpoint: str, version: int = 0, timeout: float = 60) -> tuple[str, torch.Tensor]:
+    """What load() gets instead of weights, for SGLang's update_weights_from_tensor(): the version to take, or a newer one; 0:
+    none, only join."""
+    asked = {"endpoint": url("endpoint", endpoint), "version": whole("version", version, most=2**63 - 1),
+             "timeout": seconds("timeout", timeout)}
+    return json.dumps(asked), torch.zeros(0)
+
+
+def adapter_request(model: torch.nn.Module, name: str = "default", served_as: str = "", ranks: int = 1) -> dict[str, Any]:
+    """The body of POST /load_lora_adapter_from_tensors for an adapter of a PEFT model, with a checksum of each tensor.
+
+    Each B is multiplied by its layer's scale, since SGLang ignores use_rslora and patterns. served_as: what requests name;
+    default: `name`. ranks: SGLang's tensor-parallel size.
+
+    Raises BasculeError (INVALID_ARGUMENT), which names the key of the config or the tensor that cannot be sent.
+    """
+    served_as = text("served_as", served_as) or name
+    sent = adapter_of(model, text("name", name))
+    config = parsed(sent.description, f"adapter {name!r}")
+    if config["rank_pattern"]:
+        raise BasculeError(f"adapter {name!r}: its modules have several ranks (rank_pattern {config['rank_pattern']}), and "
+                           "SGLang has one for all; train it with one rank", "INVALID_ARGUMENT")
+    if other := next((each for each in sent.places if ".lora_" not in each), None):
+        raise BasculeError(f"adapter {name!r}: tensor {other} is of modules_to_save, which SGLang does not load with an "
+                           'adapter; send merged weights (adapters="merge")', "INVALID_ARGUMENT")
+    tensors = {each: _scaled(place.tensor, sent.scales.get(each, 1.0)) for each, place in sent.places.items()}
+    return {"lora_name": served_as, "config_dict": config,
+            "serialized_named_tensors": [_pickled(tensors)] * whole("ranks", ranks, least=1),
+            "expected_checksums": {each: _checksum(tensor) for each, tensor in tensors.items()}}
+
+
+class Server:
+    """A server of SGLang, as the trainer sees it.
+
+    url: of its HTTP interface. ranks: how many ranks it has that load weights; default: its tp_size times its pp_size.
+    timeout: how many seconds each of its answers may take, and its ranks may take to join. key: its --admin-api-key or
+    --api-key. pause: what happens to running requests during an update: "retract" computes their prefixes again with the
+    new weights, "abort" ends them.
+    """
+
+    def __init__(self, url: str, *, ranks: int | None = None, timeout: float = 180, key: str = "", pause: str = "retract"):
+        if pause not in ("retract", "abort"):
+            raise BasculeError(f'pause: expected "retract" or "abort", found {pause!r:.200}', "INVALID_ARGUMENT")
+        self._url, self._timeout, self._key = text("url", url).rstrip("/"), seconds("timeout", timeout), key
+        self._pause, self._ranks = pause, ranks if ranks is None else whole("ranks", ranks, least=1)
+        self._parallel = 0  # tp_size
+        self._joined = ""  # the endpoint
+
+    def send(self, sender: Sender) -> Any:
+        """Sends a version of the registered tensors, and returns the report once all ranks have loaded it. They generate while
+        it is packed, and pause while they load it. At the first call they join the sender's endpoint.
+
+        If a rank fails, the server stays paused until an update succeeds, since its weights may be of several versions.
+        Raises BasculeError: UNAVAILABLE names the ranks that do not serve the version and why, or a route that failed.
+        """
+        if self._joined != sender._endpoint:
+            self._join(sender)
+        version = sender.version + 1
+        sender.send_async()
+        try:
+            self._post("pause_generation", mode=self._pause)
+            self._load(sender._endpoint, version)
+        finally:
+            report = sender.wait_async()
+        check_served(report)
+        self._post("continue_generation")
+        return report
+
+    def load_adapter(self, model: torch.nn.Module, name: str = "default", served_as: str = "") -> None:
+        """Loads an adapter of a PEFT model, in place of one that the server has under this name. Arguments and errors as in
+        adapter_request(). SGLang first ends the requests that use the old one."""
+        self._look()
+        body = adapter_request(model, name, served_as, self._parallel)
+        with suppress(BasculeError):  # there is none
+            self._post("unload_lora_adapter", lora_name=body["lora_name"])
+        self._post("load_lora_adapter_from_tensors", **body)
+
+    # ----
+
+    def _look(self) -> None:
+        if not self._parallel:
+            found = self._ask("server_info", None)
+            self._parallel = found["tp_size"]
+            self._ranks = self._ranks or found["tp_size"] * found.get("pp_size", 1)
+            self._loaders = found.get("custom_weight_loader") or []
+
+    def _join(self, sender: Sender) -> None:
+        self._look()
+        if _LOADER not in self._loaders:
+            raise BasculeError(f"the SGLang server at {self._url} was not started for Bascule; start it with "
+                               f"--custom-weight-loader {_LOADER}", "FAILED_PRECONDITION")
+        self._post("pause_generation", mode=self._pause)  # else SGLang waits for the running requests
+        try:
+            self._load(sender._endpoint, 0)
+        finally:
+            self._post("continue_generation")
+        sender.wait_for_workers(self._ranks, self._timeout)
+        sender.expect_workers(self._ranks)
+        self._joined = sender._endpoint
+
+    def _load(self, endpoint: str, version: int) -> None:
+        tensors = _pickled([request(endpoint, version, self._timeout)])
+        self._post("begin_weight_update")
+        try:
+            self._post("update_weights_from_tensor", serialized_named_tensors=[tensors] * self._parallel, load_format=_LOADER,
+                       flush_cache=bool(version), **({"weight_version": str(version)} if version else {}))
+        finally:
+            self._post("end_weight_update")
+
+    def _post(self, route: str, **body: Any) -> Any:
+        return self._ask(route, json.dumps(body).encode())
+
+    def _ask(self, route: str, body: bytes | None) -> Any:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{self._url}/{route}", body, headers),
+                                        timeout=self._timeout) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            raise BasculeError(f"{self._url}/{route} answered {error.code}: {error.read().decode(errors='replace'):.1000}",
+                               "UNAVAILABLE") from None
+        except OSError as error:
+            raise BasculeError(f"{self._url}/{route}: {error}", "UNAVAILABLE") from None
+
+
+def _pickled(value: Any) -> str:
+    """For SGLang's reader, which takes torch's tensors and plain containers only."""
+    return base64.b64encode(pickle.dumps(value, protocol=4)).decode()
+
+
+def _scaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
+    """In host memory, multiplied in F32 and rounded once, as a sender does it."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() * scale).to(tensor.dtype) if scale != 1 else tensor.contiguous()
+
+
+def _checksum(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
