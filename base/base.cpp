@@ -19,8 +19,6 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr absl::Duration kPiece = absl::Milliseconds(50);
-
 std::vector<TensorView> views_of(const HeldVersion& held) {
   std::vector<TensorView> views;
   const auto add = [&](const std::string& name, const Placement& tensor) {
@@ -69,28 +67,23 @@ struct Base::Impl {
 
 namespace {
 
-// Opens the base during this process's turn.
+// Opens the base. A turn is short, unless this process makes it: what other processes do meanwhile may decide the next.
 class Opening {
  public:
   Opening(const BaseOptions& options, Turns& turns) : options_(options), turns_(turns), deadline_(options.timeout) {}
 
-  // Until a sender answers, unless this process makes the base.
   absl::Status run() {
     while (true) {
       BASCULE_TRY(turns_.begin(deadline_, options_.interrupted));
-      absl::StatusOr<bool> first = turns_.is_first();
-      absl::Status done = first.status();
-      if (done.ok()) done = *first && options_.fill ? make() : *first ? look() : join();
-      if (done.ok()) done = turns_.keep();
+      const absl::StatusOr<bool> opened = open();
       turns_.end();
-      if (!absl::IsUnavailable(done)) return done;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the process that makes it gets its turn
-      // No process has it, and this one may not make it.
+      if (!opened.ok() || *opened) return opened.status();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // others get their turn
       if (options_.interrupted && options_.interrupted())
-        return absl::CancelledError("interrupted before the base came");
+        return absl::CancelledError("interrupted while the base is opened");
       if (deadline_.passed())
-        return deadline_exceeded("no process made a base at ", options_.endpoint, " within ",
-                                 absl::FormatDuration(options_.timeout), "; start the process that makes it");
+        return deadline_exceeded("the base at ", options_.endpoint, " was not opened within ",
+                                 absl::FormatDuration(options_.timeout), ": ", why_);
     }
   }
 
@@ -99,11 +92,24 @@ class Opening {
   std::optional<Receiver> receiver;
 
  private:
-  absl::Status make() {
+  // False: not yet, and why_ says why.
+  absl::StatusOr<bool> open() {
+    BASCULE_ASSIGN(const bool first, turns_.is_first());
+    BASCULE_ASSIGN(const bool opened, first&& options_.fill ? make() : join());
+    if (!opened) {
+      if (first) why_ = "no process made it; start one that does";
+      return false;
+    }
+    BASCULE_TRY(turns_.keep());
+    return true;
+  }
+
+  absl::StatusOr<bool> make() {
     absl::StatusOr<Sender> made = Sender::listen(sender_options_of(options_, options_.interrupted));
-    // Another program holds it without Base, or the last one that had it open is just ending.
+    // A sender holds it without Base; or the last process that had it open is just ending.
     if (absl::IsAlreadyExists(made.status())) return join();
     BASCULE_TRY(made.status());
+    receiver.reset();  // of an earlier turn
     BASCULE_TRY(made->register_model(options_.tensors, options_.device));
     BASCULE_ASSIGN(WritableSlot slot, made->loan());
     std::vector<MutableTensorView> ordered;
@@ -115,38 +121,32 @@ class Opening {
     BASCULE_ASSIGN(held, made->held());
     BASCULE_TRY(check_held(held, options_));
     sender = *std::move(made);
-    return absl::OkStatus();
+    return true;
   }
 
-  // A sender without Base may hold it.
-  absl::Status look() { return join(Deadline(std::min(deadline_.at(), Deadline(kPiece).at()))); }
-  absl::Status join() { return join(deadline_); }
-
-  // UNAVAILABLE if no sender answered in time, and another may come later.
-  absl::Status join(Deadline until) {
+  // Looks for a sender even if no process has the base open by Base: another program may hold it.
+  absl::StatusOr<bool> join() {
+    constexpr absl::Duration kTurn = absl::Milliseconds(50);
     if (!receiver) {
       BASCULE_ASSIGN(receiver, Receiver::connect(receiver_options_of(options_)));
     }
-    while (true) {
-      const Deadline piece(std::min(until.at(), Deadline(kPiece).at()));
-      const absl::Status ready = receiver->wait_ready(piece.left());
-      if (ready.ok()) break;
-      if (!absl::IsDeadlineExceeded(ready)) return annotate(ready, cat("the base at ", options_.endpoint));
-      if (options_.interrupted && options_.interrupted())
-        return absl::CancelledError("interrupted while the base is joined");
-      if (deadline_.passed())
-        return deadline_exceeded("the base at ", options_.endpoint, " did not answer within ",
-                                 absl::FormatDuration(options_.timeout), ": ", message_of(ready));
-      if (until.passed()) return unavailable("no process has the base at ", options_.endpoint);
+    const absl::Status ready = receiver->wait_ready(kTurn);
+    if (absl::IsDeadlineExceeded(ready)) {
+      why_ = cat("processes have it open, and none answers; one that stands still must go on or end (",
+                 message_of(ready), ")");
+      return false;
     }
+    BASCULE_TRY(annotate(ready, cat("the base at ", options_.endpoint)));
     receiver->commit();
     BASCULE_ASSIGN(held, receiver->held());
-    return check_held(held, options_);
+    BASCULE_TRY(check_held(held, options_));
+    return true;
   }
 
   const BaseOptions& options_;
   Turns& turns_;
   const Deadline deadline_;
+  std::string why_;
 };
 
 }  // namespace

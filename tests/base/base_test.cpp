@@ -118,6 +118,16 @@ TEST_P(SharedBase, IsKeptByAProcessThatStandsStill) {
   check(third.answer(), 5);
 }
 
+TEST_P(SharedBase, IsMadeAnewIfTheLastProcessEndsWhileAnotherWaits) {
+  BaseUser& first = open("first", 5, 5);
+  first.process().signal(SIGSTOP);
+  BaseUser second(endpoint(), "second", 6);
+  const absl::StatusOr<std::string> early = second.process().lines().read(Deadline(test::silence()));
+  EXPECT_THAT(early, test::StatusIs(absl::StatusCode::kDeadlineExceeded, testing::_));
+  first.process().signal(SIGKILL);
+  check(second.answer(), 6);
+}
+
 // A process that dies while it makes the base leaves nothing behind.
 TEST_P(SharedBase, IsMadeByAnotherIfTheFirstIsKilled) {
   BaseUser killed(endpoint(), "killed", 5);

@@ -86,7 +86,7 @@ TEST_F(OneCopy, WaitsForAMakerAtMostItsTimeout) {
   BaseOptions joining = options(5);
   joining.fill = nullptr;
   joining.timeout = absl::Milliseconds(200);
-  EXPECT_THAT(Base::open(joining), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("no process made a base")));
+  EXPECT_THAT(Base::open(joining), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("no process made it")));
 }
 
 TEST_F(OneCopy, OfAnotherSchemeIsRefused) {
