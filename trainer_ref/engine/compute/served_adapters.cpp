@@ -18,7 +18,7 @@ absl::Status ServedAdapters::set(AdapterId id, std::unique_ptr<AdapterWeights> w
     return absl::OkStatus();
   }
   if (loaded_.size() >= most_)
-    return absl::ResourceExhaustedError(cat(opened_.size(),
+    return absl::ResourceExhaustedError(cat(loaded_.size(),
                                             " adapters are loaded, or still used by requests, and this engine holds ",
                                             most_, " (--max-adapters); unload one, and try again"));
   loaded_.push_back({.current = std::move(opened), .next = {}, .refused = {}});

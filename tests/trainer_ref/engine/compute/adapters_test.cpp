@@ -1,5 +1,6 @@
 // Rows of several adapters in one step, against the model with each adapter alone.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -77,6 +78,22 @@ INSTANTIATE_TEST_SUITE_P(Families, PeftFolders,
                                            "llama_biased_lora"),
                          [](const auto& name) { return std::string(name.param); });
 
+TEST(Adapters, FoldersThatWouldHarmOthersAreRefused) {
+  const test::TempFolder temp;
+  TestEngine engine("qwen2", 64, {});
+  Adapter adapter = random_adapter(engine.config(), 4, 1);
+  adapter.modules.begin()->second.b[0][0] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(write_adapter(temp.path() / "nan", adapter).ok());
+  EXPECT_THAT(engine.load(1, temp.path() / "nan").message(),
+              AllOf(HasSubstr(adapter.modules.begin()->first), HasSubstr("finite")));
+  std::filesystem::create_directory(temp.path() / "pipe");
+  ASSERT_EQ(::mkfifo((temp.path() / "pipe" / kAdapterConfigFile).c_str(), 0600), 0);
+  EXPECT_THAT(engine.load(1, temp.path() / "pipe").message(), HasSubstr("expected a file"));
+  std::filesystem::copy(std::filesystem::path(BASCULE_FIXTURES) / "qwen2_lora", temp.path() / "cut");
+  std::filesystem::resize_file(temp.path() / "cut" / kAdapterFile, 5000);
+  EXPECT_FALSE(engine.load(1, temp.path() / "cut").ok());
+}
+
 TEST(Adapters, ARankAboveTheEnginesIsRefusedByName) {
   TestEngine engine("qwen2", 64, {});
   const std::string folder = std::filesystem::path(BASCULE_FIXTURES) / "qwen2_lora";
@@ -144,6 +161,40 @@ TEST_F(FollowedAdapter, ServesEachVersion) {
     const Scheduler::Sequences ended = engine_.run({{.prompt = {1, 2, 3}, .adapter = 1}});
     expect_of(adapted(engine_.config(), engine_.folder(), &adapter), *ended[0], 1e-4);
   }
+}
+
+TEST_F(FollowedAdapter, ReplacesAFolderOnceAVersionHasCome) {
+  const Adapter first = random_adapter(engine_.config(), 4, 1), second = random_adapter(engine_.config(), 2, 2);
+  ASSERT_TRUE(write_adapter(temp_.path() / "folder", first).ok());
+  ASSERT_TRUE(engine_.load(1, (temp_.path() / "folder").string()).ok());
+  EXPECT_TRUE(served().ready);
+  ASSERT_TRUE(engine_.load(1, endpoint_).ok());
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(served().ready) << "the folder's weights are served on";
+  const auto expect_served = [&](const Adapter& adapter) {
+    engine_.pool().drop_prefixes();
+    const Scheduler::Sequences ended = engine_.run({{.prompt = {1, 2, 3}, .adapter = 1}});
+    expect_of(adapted(engine_.config(), engine_.folder(), &adapter), *ended[0], 1e-4);
+  };
+  expect_served(first);
+  ASSERT_TRUE(send(second, lora_config_text(second.lora, second.module_names())).ok());
+  EXPECT_EQ(wait_for([](const Served& now) { return now.epoch > 0; }).version, 1U);
+  expect_served(second);
+}
+
+TEST_F(FollowedAdapter, IsNotReplacedByWhatIsRefused) {
+  const Adapter adapter = random_adapter(engine_.config(), 4, 1);
+  ASSERT_TRUE(write_adapter(temp_.path() / "folder", adapter).ok());
+  ASSERT_TRUE(engine_.load(1, (temp_.path() / "folder").string()).ok());
+  EXPECT_TRUE(served().ready);
+  ASSERT_TRUE(engine_.load(1, endpoint_).ok());
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& [name, tensor] : adapter.tensors()) tensors.emplace_back(name, tensor);
+  ASSERT_TRUE(sender_.register_model(libtorch::tensors(std::move(tensors))).ok());
+  static_cast<void>(sender_.send());
+  const Served now = wait_for([](const Served& state) { return absl::IsFailedPrecondition(state.error); });
+  EXPECT_THAT(now.error.message(), HasSubstr("register_adapter"));
+  EXPECT_TRUE(now.ready);
+  EXPECT_EQ(now.epoch, 0U);
 }
 
 TEST_F(FollowedAdapter, RefusesASenderOfAWholeModelAndARankThatIsTooHigh) {

@@ -120,6 +120,28 @@ TEST_P(EngineAdapterTest, ARequestThatBeganBeforeAFlipPublishesNothingAfterIt) {
   EXPECT_EQ(engine_->stats().reused_tokens, before);
 }
 
+// A request that was taken before the engine knew that the version must not be used.
+TEST_P(EngineAdapterTest, ARequestThatComesBesideThePoisoningEndsWithItsReason) {
+  start();
+  serve(1);
+  ASSERT_TRUE(load("a").ok());
+  serve_adapter("a", 1);
+  for (int i = 0; i < 200; ++i) {
+    runner_->poison_adapter(id_of("a"), absl::FailedPreconditionError("half written"));
+    engine_->wake();
+    std::promise<absl::Status> ended;
+    const absl::StatusOr<RequestId> id = engine_->submit(
+        request_for("a", {1, 2}, 3), [&](const Completion& completion) { ended.set_value(completion.status); });
+    if (id.ok()) {
+      const absl::Status status = ended.get_future().get();
+      EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
+    } else {
+      EXPECT_TRUE(absl::IsUnavailable(id.status())) << id.status();
+    }
+    serve_adapter("a", static_cast<Version>(i + 2));
+  }
+}
+
 TEST_P(EngineAdapterTest, AnUnloadedAdapterServesWhatRunsAndIsRemovedThen) {
   start();
   serve(1);
