@@ -171,10 +171,10 @@ TEST_F(EngineAdapters, OfAFolderComeAndGo) {
 
 TEST_F(EngineAdapters, OfFlagsThatCannotBeLoadedEndTheEngineWithTheReason) {
   for (const auto& [flag, words] : {std::pair(std::string("--adapter=math"), "NAME=SOURCE"),
-                                    {"--adapter=math=/nowhere", "no such folder"},
+                                    {"--adapter=math=" + (folder_ / "none").string(), "no such folder"},
                                     {"--adapter=qwen3=/nowhere", "model's own name"},
                                     {"--adapter=a=http://x", "--adapter=a"},
-                                    {"--adapters=/nowhere", "no such folder"}}) {
+                                    {"--adapters=" + (folder_ / "none").string(), "no such folder"}}) {
     Program engine = run({"--model", checkpoint().string(), "--listen", "127.0.0.1:0", "--threads", "1", flag});
     EXPECT_EQ(engine.wait(60s), 2) << flag;
     EXPECT_THAT(engine.output(), HasSubstr(words)) << flag;

@@ -132,8 +132,9 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
     }
     id = engine_.adapters().find(wanted->name).value_or(AdapterEntry{}).id;
   }
+  const Served before = same ? same->served : Served{};  // GCC 12 destroys a temporary of a co_await twice
   absl::Status served;
-  if (!known) served = co_await first_version(wanted->name, same ? same->served : Served{});
+  if (!known) served = co_await first_version(wanted->name, before);
   if (!served.ok() && !absl::IsUnavailable(served)) {
     const auto ignore = [](const absl::Status&) {};
     if (!same) engine_.unload_adapter(wanted->name, ignore, id);
