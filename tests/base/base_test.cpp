@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <list>
 
 #include "base/user.h"
@@ -24,6 +25,9 @@ using testing::HasSubstr;
 
 class SharedBase : public testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    if (GetParam() == "cuda-ipc" && !std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "needs a GPU";
+  }
   std::string endpoint() const { return GetParam() + "://" + folder_.path().string() + "/base?heartbeat=50ms"; }
   // A process that has the base of this generation open, as the test has checked.
   BaseUser& open(const std::string& name, std::uint64_t generation, std::uint64_t expected) {
