@@ -22,6 +22,7 @@
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/repeated.h>
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
@@ -38,7 +39,7 @@ ABSL_FLAG(
     "of this host with this flag map. The first one reads the checkpoint. For an engine that serves adapters beside a "
     "trainer.");
 ABSL_FLAG(
-    std::vector<std::string>, adapter, {},
+    bascule::Repeated, adapter, {},
     "A LoRA adapter of --model to serve, as NAME=SOURCE: requests name it as their model. SOURCE is a folder of "
     "PEFT, or the endpoint of a trainer, such as shm:///run/user/1000/grpo/math, of which each version is followed. "
     "May be given several times.");
@@ -174,7 +175,7 @@ absl::Status read_adapters(EngineSettings& settings) {
   settings.adapter_folder = absl::GetFlag(FLAGS_adapters);
   settings.max_adapters = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_adapters));
   settings.max_adapter_rank = absl::GetFlag(FLAGS_max_adapter_rank);
-  for (const std::string& given : absl::GetFlag(FLAGS_adapter)) {
+  for (const std::string& given : absl::GetFlag(FLAGS_adapter).values) {
     const std::size_t equals = given.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == given.size())
       return invalid_argument("--adapter=", given, ": expected NAME=SOURCE, as --adapter=math=out/run/adapter_step_60");

@@ -8,6 +8,7 @@
 #include <bascule/transport/json.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/program/byte_size.h>
+#include <bascule/transport/program/repeated.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -50,7 +51,7 @@ const char* type_name(const absl::CommandLineFlag& flag) {
   if (is_any_of<float, double>(flag)) return "NUMBER";
   if (flag.IsOfType<ByteSize>()) return "SIZE";
   if (flag.IsOfType<absl::Duration>()) return "DURATION";
-  if (flag.IsOfType<List>()) return "LIST";
+  if (flag.IsOfType<List>() || flag.IsOfType<Repeated>()) return "LIST";
   return "TEXT";
 }
 
@@ -75,7 +76,7 @@ absl::StatusOr<std::vector<ConfigEntry>> entries_of(const ConfigEntry& section) 
 
 absl::StatusOr<std::string> flag_value(const absl::CommandLineFlag& flag, const ConfigEntry& entry) {
   BASCULE_ASSIGN(const nlohmann::json value, parse_json(entry.json, entry.name));
-  if (flag.IsOfType<List>() && value.is_array()) {
+  if ((flag.IsOfType<List>() || flag.IsOfType<Repeated>()) && value.is_array()) {
     std::string joined;
     for (const nlohmann::json& element : value) {
       if (!element.is_string() || element.get_ref<const std::string&>().find(',') != std::string::npos)

@@ -13,6 +13,7 @@
 #include <bascule/transport/program/config_file.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/own_flags.h>
+#include <bascule/transport/program/repeated.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -121,12 +122,12 @@ absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments, 
   if (shares) {
     BASCULE_ASSIGN(parsed.warnings, apply_environment(program));
   }
-  std::map<std::string, std::string> lists;  // flags of lists, with all that they were given
+  std::map<std::string, std::string> lists;  // what repeated flags were given
   for (const auto& [name, value] : *given) {
     if (name == "config") continue;
     absl::CommandLineFlag& flag = *absl::FindCommandLineFlag(source_name(name));
     std::string whole = value;
-    if (flag.IsOfType<std::vector<std::string>>()) {
+    if (flag.IsOfType<Repeated>()) {
       std::string& list = lists[source_name(name)];
       whole = list += cat(list.empty() ? "" : ",", value);
     }

@@ -3,7 +3,7 @@
 // Abseil's own parser ends the process on an error, exits with 1 on --help and does not read JSON; this one returns
 // errors and reads JSON. On the command line a flag is --name=value or --name value, and a bool is --name or --no-name.
 // The words of a flag's name are joined by dashes; the underscores of the C++ name also work. If a flag is given twice,
-// the last one wins; of a list, both count. No thread may read flags while they are parsed.
+// the last one wins, unless it is Repeated (repeated.h). No thread may read flags while they are parsed.
 //
 // Programs that are used together share one config file and one set of environment variables, and each program takes
 // its own flags from them. The command line overrides the environment, which overrides config files.
