@@ -1,13 +1,13 @@
 # Fuzz targets that run the kept inputs, as tests of the preset asan: the programs fuzz-NAME, without libFuzzer. They link
 # the libraries that the other tests link, so nothing is compiled for them but themselves.
 add_custom_target(fuzz-replays)
-add_library(bascule_fuzz_replay STATIC replay_main.cpp)
+add_library(bascule_fuzz_replay STATIC EXCLUDE_FROM_ALL replay_main.cpp)
 target_link_libraries(bascule_fuzz_replay PRIVATE bascule_flags)
 
 # fuzz_target(NAME [SOURCES ...] ...): the program, its inputs unpacked, and the test fuzz.NAME.
 function(fuzz_target name)
   cmake_parse_arguments(FUZZ "" "" "SOURCES;LINKS" ${ARGN})
-  add_executable(fuzz-${name} ${name}.cpp ${FUZZ_SOURCES})
+  add_executable(fuzz-${name} EXCLUDE_FROM_ALL ${name}.cpp ${FUZZ_SOURCES})
   target_include_directories(fuzz-${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(fuzz-${name} PRIVATE bascule_fuzz_replay bascule_ref_engine_http bascule_ref_reward
     bascule_program bascule_internals GTest::gmock bascule_flags bascule_test_flags)
@@ -21,6 +21,6 @@ function(fuzz_target name)
     COMMAND ${CMAKE_COMMAND} -E touch ${inputs}.unpacked)
   target_sources(fuzz-${name} PRIVATE ${inputs}.unpacked)
   add_test(NAME fuzz.${name} COMMAND fuzz-${name} ${inputs})
-  set_tests_properties(fuzz.${name} PROPERTIES LABELS core TIMEOUT 400)
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 400)
   add_dependencies(fuzz-replays fuzz-${name})
 endfunction()
