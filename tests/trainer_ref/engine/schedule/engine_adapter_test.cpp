@@ -5,7 +5,6 @@ namespace bascule::ref {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -34,6 +33,15 @@ class EngineAdapterTest : public EngineTest {
     request.adapter = id_of(name);
     return request;
   }
+  // Both at version 1, as the model is.
+  void start_with_a_and_b() {
+    start();
+    serve(1);
+    for (const char* name : {"a", "b"}) {
+      ASSERT_TRUE(load(name).ok());
+      serve_adapter(name, 1);
+    }
+  }
   // Starts a request that stands at the runner's closed gate.
   std::future<Completion> begin(CompletionRequest request) {
     runner_->open(false);
@@ -60,12 +68,7 @@ TEST_P(EngineAdapterTest, TokensTellTheVersionsOfTheModelAndOfTheirAdapter) {
 }
 
 TEST_P(EngineAdapterTest, AFlipOfOneAdapterChangesItsRunningRequestsAlone) {
-  start();
-  serve(1);
-  for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(load(name).ok());
-    serve_adapter(name, 1);
-  }
+  ASSERT_NO_FATAL_FAILURE(start_with_a_and_b());
   std::future<Completion> a = begin(request_for("a", {1, 2}, 40)), b = ask(request_for("b", {1, 2}, 40));
   runner_->serve_adapter(id_of("a"), 2);
   runner_->open(true);
@@ -77,12 +80,7 @@ TEST_P(EngineAdapterTest, AFlipOfOneAdapterChangesItsRunningRequestsAlone) {
 
 // The simulated cache also checks that no adapter reads what another one wrote.
 TEST_P(EngineAdapterTest, AVersionOfAnAdapterFindsWhatItComputedItselfAlone) {
-  start();
-  serve(1);
-  for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(load(name).ok());
-    serve_adapter(name, 1);
-  }
+  ASSERT_NO_FATAL_FAILURE(start_with_a_and_b());
   const std::vector<std::int64_t> prompt(40, 9);
   const auto reused = [&](CompletionRequest request) {
     const std::uint64_t before = engine_->stats().reused_tokens;
@@ -175,12 +173,7 @@ TEST_P(EngineAdapterTest, RefusesATakenNameAndOneAdapterTooMany) {
 }
 
 TEST_P(EngineAdapterTest, AVersionThatMustNotBeUsedEndsItsOwnRequestsAlone) {
-  start();
-  serve(1);
-  for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(load(name).ok());
-    serve_adapter(name, 1);
-  }
+  ASSERT_NO_FATAL_FAILURE(start_with_a_and_b());
   std::future<Completion> a = begin(request_for("a", {1, 2}, 40)), b = ask(request_for("b", {1, 2}, 40));
   runner_->poison_adapter(id_of("a"), absl::FailedPreconditionError("half written"));
   runner_->open(true);
