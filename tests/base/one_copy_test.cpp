@@ -92,7 +92,8 @@ TEST_F(OneCopy, WaitsForAMakerAtMostItsTimeout) {
 TEST_F(OneCopy, OfAnotherSchemeIsRefused) {
   BaseOptions other = options(5);
   other.endpoint = "memmap://" + folder_.path().string() + "/base";
-  EXPECT_THAT(Base::open(other), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use cuda-ipc or shm")));
+  EXPECT_THAT(Base::open(other),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("hand on to the next sender, which memmap")));
 }
 
 TEST_F(OneCopy, InHostMemoryIsNotForAGpu) {
