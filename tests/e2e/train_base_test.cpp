@@ -152,6 +152,26 @@ TEST_F(TrainBase, OfRandomWeightsIsJoinedWithAFolderThatHasNone) {
   Program joins({BASCULE_ENGINE, "--model", empty, "--listen", "127.0.0.1:0", "--threads", "1", "--base", base()},
                 folder_ / "joins.log");
   EXPECT_TRUE(generates(url_of(joins), empty)) << joins.output();
+  Program other({BASCULE_BASE, "--model", empty, "--base", base(), "--dtype", "f32", "--seed", "8"},
+                folder_ / "other.log");
+  EXPECT_EQ(other.wait(60s), 1);
+  EXPECT_THAT(other.output(), HasSubstr("compatibility key"));
+}
+
+// Which no process makes.
+TEST_F(TrainBase, IsNotAwaitedAfterASignal) {
+  const fs::path empty = folder_ / "empty";
+  fs::create_directory(empty);
+  for (const char* file : {"config.json", "tokenizer.json"})
+    fs::copy(fs::path(BASCULE_DEMO_MODEL) / file, empty / file);
+  Program waits(
+      {BASCULE_TRAIN, "--model", empty, "--engines", "http://127.0.0.1:9", "--sync",
+       "shm://" + (folder_ / "sync").string(), "--lora-rank", "4", "--lora-base", base(), "--out", folder_ / "out"},
+      folder_ / "waits.log");
+  ASSERT_TRUE(eventually([&] { return fs::exists(folder_ / "base" / "base.opening"); }, 60s)) << waits.output();
+  waits.signal(SIGTERM);
+  EXPECT_NE(waits.wait(30s), 0);
+  EXPECT_THAT(waits.output(), HasSubstr("interrupted"));
 }
 
 TEST_F(TrainBase, IsPassedToTheEnginesThatARunStarts) {
@@ -191,10 +211,8 @@ TEST_F(TrainBase, OfAnotherTypeOrCheckpointIsRefused) {
   const fs::path copy = folder_ / "other";
   fs::copy(BASCULE_DEMO_MODEL, copy);
   std::fstream weights(copy / "model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
-  std::uint64_t header_bytes = 0;
-  weights.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
-  weights.seekp(static_cast<std::streamoff>(sizeof header_bytes + header_bytes));
-  weights.put('\1').put('\2');
+  weights.seekp(-1, std::ios::end);  // one byte, far from the beginning of its tensor
+  weights.put('\1');
   weights.close();
   Program other({BASCULE_ENGINE, "--model", copy, "--listen", "127.0.0.1:0", "--threads", "1", "--base", base()},
                 folder_ / "other.log");

@@ -40,14 +40,16 @@ absl::StatusOr<Policy> own_weights(const TrainFlags& flags, const StartPoint& st
 
 // The frozen weights in the memory that other processes also map.
 absl::StatusOr<Policy> shared_weights(const TrainFlags& flags, const StartPoint& start,
-                                      const std::function<void(std::string_view)>& log) {
+                                      const std::function<void(std::string_view)>& log,
+                                      const std::function<bool()>& stopped) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(start.model));
   absl::StatusOr<BaseWeights> base = open_base_weights(config, {.endpoint = flags.lora.base,
                                                                 .name = "trainer",
                                                                 .folder = start.model,
                                                                 .dtype = flags.frozen_dtype(),
                                                                 .device = flags.compute.device,
-                                                                .log = log});
+                                                                .log = log,
+                                                                .interrupted = stopped});
   BASCULE_TRY(annotate(base.status(), cat("--lora-base=", flags.lora.base)));
   log(cat(base->made_here ? "made" : "joined", " the base at ", flags.lora.base));
   return Policy::over(config, std::move(base->weights), Policy::Gradients::kNone, flags.compute.options);
@@ -56,9 +58,10 @@ absl::StatusOr<Policy> shared_weights(const TrainFlags& flags, const StartPoint&
 }  // namespace
 
 absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint& start,
-                                       const std::function<void(std::string_view)>& log) {
+                                       const std::function<void(std::string_view)>& log,
+                                       const std::function<bool()>& stopped) {
   absl::StatusOr<Policy> policy =
-      flags.lora.base.empty() ? own_weights(flags, start, log) : shared_weights(flags, start, log);
+      flags.lora.base.empty() ? own_weights(flags, start, log) : shared_weights(flags, start, log, stopped);
   if (!policy.ok() || !flags.lora.on) return policy;
   BASCULE_ASSIGN(Adapter adapter, starting_adapter(flags, start.model));
   policy = policy->adapted(std::move(adapter));

@@ -13,8 +13,9 @@ namespace bascule::ref {
 
 // Reads the policy of a new or resumed run: all weights, to be trained; or the frozen base model with an adapter.
 // Errors are attributed to the flag that named the folder. NOT_FOUND if the folder of --model has no weights. `log` as
-// in read_weights().
+// in read_weights(). CANCELLED if `stopped` returns true while a base is awaited.
 absl::StatusOr<Policy> starting_policy(const TrainFlags& flags, const StartPoint& start,
-                                       const std::function<void(std::string_view)>& log);
+                                       const std::function<void(std::string_view)>& log,
+                                       const std::function<bool()>& stopped);
 
 }  // namespace bascule::ref

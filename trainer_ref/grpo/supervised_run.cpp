@@ -52,7 +52,7 @@ absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const Sup
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(flags.out));
   BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start), flags.engines.sync));
   const std::filesystem::path& model = run.plan.start.model;
-  BASCULE_ASSIGN(Policy policy, starting_policy(flags, run.plan.start, hooks.log));
+  BASCULE_ASSIGN(Policy policy, starting_policy(flags, run.plan.start, hooks.log, hooks.stopped));
   hooks.began();
 
   const absl::Status trained = train(policy, run, flags, hooks);

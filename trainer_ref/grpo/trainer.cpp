@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
   const auto& log = hooks.log;
   BASCULE_ASSIGN(PreparedRun run, prepare_grpo(flags, std::move(start), std::move(sync), log));
   const RunPlan& plan = run.plan;
-  BASCULE_ASSIGN(Policy policy, starting_policy(flags, plan.start, log));
+  BASCULE_ASSIGN(Policy policy, starting_policy(flags, plan.start, log, hooks.stopped));
   if (policy.config().eos_token_ids.empty())
     log(cat(kNoEndToken, "; --max-tokens=", flags.rollouts.max_tokens, " will cut every completion"));
   absl::StatusOr<std::vector<WeightedReward>> rewards =

@@ -9,36 +9,15 @@
 #include <vector>
 
 #include <bascule/base/base.h>
-#include <bascule/kernels/digest.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/trainer_ref/model/checkpoint_digest.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/trainer_ref/model/random_weights.h>
-#include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
-
-// Two checkpoints of one model differ in almost every tensor, so a part of each tells them apart.
-absl::StatusOr<std::string> fingerprint_of(const std::filesystem::path& folder) {
-  constexpr std::size_t kRead = 4096;  // of each tensor
-  BASCULE_ASSIGN(const std::vector<std::filesystem::path> files, weight_files(folder));
-  std::vector<std::byte> read;
-  const auto add = [&](std::span<const std::byte> bytes) { read.insert(read.end(), bytes.begin(), bytes.end()); };
-  for (const std::filesystem::path& path : files) {
-    BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
-    for (const SafetensorsHeader::Entry& entry : file.header().entries) {
-      const std::string spec = to_string(entry.spec);
-      const std::span<const std::byte> bytes = file.bytes(entry);
-      add(std::as_bytes(std::span(spec)));
-      add(bytes.first(std::min(kRead, bytes.size())));
-    }
-  }
-  kernels::PieceDigest digest;
-  digest.add(0, read);
-  return to_hex(digest.finish(read.size()));
-}
 
 // The parts of each joined tensor come one after the other, so that a layout places them side by side.
 std::vector<TensorSpec> specs_of(const ModelConfig& config, DType dtype, const std::vector<JoinedWeights>& joined) {
@@ -93,20 +72,22 @@ absl::Status fill(std::span<const MutableTensorView> tensors, const ModelConfig&
 }  // namespace
 
 absl::StatusOr<BaseWeights> open_base_weights(const ModelConfig& config, const BaseWeightsOptions& options) {
-  const absl::StatusOr<std::string> fingerprint = fingerprint_of(options.folder);
-  const bool has_weights = !absl::IsNotFound(fingerprint.status());
-  if (has_weights) BASCULE_TRY(fingerprint.status());
+  const absl::StatusOr<Digest> digest = checkpoint_digest(options.folder, options.interrupted);
+  const bool has_weights = !absl::IsNotFound(digest.status());
+  if (has_weights) BASCULE_TRY(digest.status());
   if (has_weights && options.seed)
     return invalid_argument(options.folder.string(), " has weights: give no seed, or a folder with config.json alone");
   const std::vector<JoinedWeights> joined = joined_weights(config);
   BaseOptions base_options;
   base_options.endpoint = options.endpoint;
   base_options.name = options.name;
-  if (has_weights)
-    base_options.compatibility_key = cat(compatibility_key_of(config, "any"), ", weights ", *fingerprint);
+  if (has_weights || options.seed)
+    base_options.compatibility_key = cat(compatibility_key_of(config, "any"), ", weights ",
+                                         has_weights ? to_hex(*digest) : cat("drawn from the seed ", *options.seed));
   base_options.tensors = specs_of(config, options.dtype, joined);
   base_options.device = options.device.is_cpu() ? kHost : options.device.index();
   base_options.log = options.log;
+  base_options.interrupted = options.interrupted;
   if (has_weights || options.seed)
     base_options.fill = [&](std::span<const MutableTensorView> tensors) { return fill(tensors, config, options); };
   BASCULE_ASSIGN(Base opened, Base::open(std::move(base_options)));

@@ -23,6 +23,7 @@ struct BaseWeightsOptions {
   c10::Device device = c10::kCPU;  // where the base lies
   std::function<void(std::string_view)> log{};
   std::optional<std::uint64_t> seed{};  // if `folder` has no weights: draws them, instead of waiting for a base
+  std::function<bool()> interrupted{};  // as BaseOptions::interrupted
 };
 
 // The tensors lie in the base, and keep it open. A write to one of them ends the process.
@@ -32,9 +33,9 @@ struct BaseWeights {
   bool made_here = false;
 };
 
-// Joins the base, or makes it from the checkpoint. Blocks. A base of another configuration, checkpoint or type is
-// refused: its key has a fingerprint of the checkpoint's files, which reads the first 4 KiB of each tensor. A folder
-// without weights joins a base of its configuration and type, whatever the weights.
+// Joins the base, or makes it from the checkpoint. Blocks. A base of another configuration, checkpoint, seed or type is
+// refused: its key has the checkpoint's digest, for which every process reads the whole checkpoint, or the seed. A
+// folder without weights, and without a seed, joins a base of its configuration and type, whatever the weights.
 absl::StatusOr<BaseWeights> open_base_weights(const ModelConfig& config, const BaseWeightsOptions& options);
 
 }  // namespace bascule::ref
