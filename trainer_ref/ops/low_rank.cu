@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
     shrink_kernel(float* low, const __nv_bfloat16* x, const LowRankProduct product) {
   __shared__ float sums[kWarps][kRows * kTileRows];
   const AdapterTile& tile = product.tiles[blockIdx.x];
-  if (tile.count == 0) return;
+  if (tile.count == 0 || tile.factors == nullptr) return;
   const Shrunk at(product, tile);
   if (at.row >= at.factors.rank) return;
   float sum[4] = {};
@@ -155,7 +155,7 @@ __device__ inline void shrink_row(const Factor* a, const float* x, const Adapter
 // float32 without rounding: a warp takes every kWarps-th row of the block's, and all of x.
 __global__ void __launch_bounds__(kThreads) shrink_kernel(float* low, const float* x, const LowRankProduct product) {
   const AdapterTile& tile = product.tiles[blockIdx.x];
-  if (tile.count == 0) return;
+  if (tile.count == 0 || tile.factors == nullptr) return;
   const Shrunk at(product, tile);
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int row = at.row + static_cast<int>(threadIdx.x / 32); row < min(at.row + kRows, at.factors.rank);
@@ -213,7 +213,7 @@ __device__ inline void expand_row(const Factor* b, bool present, const float* lo
 // A thread takes one row of B of one part; blockIdx.y is the tile.
 template <typename T>
 __global__ void __launch_bounds__(kExpanded)
-    expand_kernel(T* y, const float* low, const LowRankProduct product, int splits) {
+    expand_kernel(T* update, const float* low, const LowRankProduct product, int splits) {
   extern __shared__ float tile_low[];
   const AdapterTile& tile = product.tiles[blockIdx.y];
   if (tile.count == 0) return;
@@ -222,31 +222,28 @@ __global__ void __launch_bounds__(kExpanded)
     block -= (product.out[part] + kExpanded - 1) / kExpanded;
     begin += product.out[part++];
   }
-  const LowRankFactors factors = tile.factors[product.first + part];
-  if (factors.rank == 0) return;
+  const LowRankFactors factors = tile.factors == nullptr ? LowRankFactors{} : tile.factors[product.first + part];
   const int o = block * kExpanded + static_cast<int>(threadIdx.x);
   const bool present = o < product.out[part];
-  const auto width = static_cast<std::size_t>(product.out[0] + product.out[1] + product.out[2]);
-  T* const column = y + begin + o;
-  float before[kTileRows];  // read before anything is written, so that no read waits for a write
-#pragma unroll
-  for (int i = 0; i < kTileRows; ++i)
-    before[i] = present && i < tile.count ? to_float(column[static_cast<std::size_t>(tile.tokens[i]) * width]) : 0;
   float sums[kTileRows] = {};
   const float* const from = low + place_of(product, blockIdx.y, part, splits, 0);
   const std::size_t split_floats = place_of(product, 0, 0, 1, 1);
   const std::size_t row = static_cast<std::size_t>(o) * static_cast<std::size_t>(factors.rank);
-  if (factors.dtype == DType::kF32) {
-    expand_row(static_cast<const float*>(factors.b) + row, present, from, tile_low, factors.rank, splits, split_floats,
-               sums);
-  } else {
-    expand_row(static_cast<const __nv_bfloat16*>(factors.b) + row, present, from, tile_low, factors.rank, splits,
-               split_floats, sums);
+  if (factors.rank > 0) {
+    if (factors.dtype == DType::kF32) {
+      expand_row(static_cast<const float*>(factors.b) + row, present, from, tile_low, factors.rank, splits,
+                 split_floats, sums);
+    } else {
+      expand_row(static_cast<const __nv_bfloat16*>(factors.b) + row, present, from, tile_low, factors.rank, splits,
+                 split_floats, sums);
+    }
   }
+  const auto width = static_cast<std::size_t>(product.out[0] + product.out[1] + product.out[2]);
+  T* const column = update + begin + o;
 #pragma unroll
   for (int i = 0; i < kTileRows; ++i)
     if (present && i < tile.count)
-      column[static_cast<std::size_t>(tile.tokens[i]) * width] = from_float<T>(before[i] + factors.scale * sums[i]);
+      column[static_cast<std::size_t>(tile.tokens[i]) * width] = from_float<T>(factors.scale * sums[i]);
 }
 
 int splits_of(const LowRankProduct& product, DType dtype) {
@@ -270,14 +267,14 @@ CudaResult shrink(float* low, const void* x, DType dtype, const LowRankProduct& 
   });
 }
 
-CudaResult expand(void* y, const float* low, DType dtype, const LowRankProduct& product, Stream stream) {
+CudaResult expand(void* update, const float* low, DType dtype, const LowRankProduct& product, Stream stream) {
   return for_type(dtype, [&]<typename T>(T) {
     int count = 0;
     for (const int out : product.out) count += (out + kExpanded - 1) / kExpanded;
     const dim3 blocks(static_cast<unsigned>(count), static_cast<unsigned>(product.tile_count));
     const std::size_t shared = sizeof(float) * kTileRows * static_cast<std::size_t>(product.rank);
-    return BASCULE_CUDA_RESULT(launch(&expand_kernel<T>, blocks, kExpanded, shared, stream, static_cast<T*>(y), low,
-                                      product, splits_of(product, dtype)));
+    return BASCULE_CUDA_RESULT(launch(&expand_kernel<T>, blocks, kExpanded, shared, stream, static_cast<T*>(update),
+                                      low, product, splits_of(product, dtype)));
   });
 }
 

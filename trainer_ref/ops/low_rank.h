@@ -1,13 +1,14 @@
 // Low-rank updates (arXiv 2106.09685) of the products of a step's tokens, each token's by its own adapter. A product
-// may join several linear modules, its parts p, which read the same x [N, in] and write one after the other to y [N,
-// out]:
+// may join several linear modules, its parts p, which read the same x [N, in] and write one after the other to the
+// update [N, out]. The kernel that reads the product adds the update to it (rms_norm.h, rotate.h, silu_mul.h), so both
+// are computed side by side.
 //
-//   shrink   low[n, p] = A_p x[n]                        A_p [rank, in]
-//   expand   y[n, part p] += scale_p · B_p low[n, p]     B_p [out_p, rank]
+//   shrink   low[n, p] = A_p x[n]                            A_p [rank, in]
+//   expand   update[n, part p] = scale_p · B_p low[n, p]     B_p [out_p, rank]
 //
-// Sums are in float32, as is `low`; the sum with y is rounded once, to y's type. If x is bfloat16, A is rounded to it,
-// as under PyTorch's autocast. A tile is up to kTileRows tokens of one adapter, so that they share each read of its
-// factors. Tokens without an adapter are in no tile.
+// Sums are in float32, as is `low`; the update is rounded to x's type. If x is bfloat16, A is rounded to it, as under
+// PyTorch's autocast. A tile is up to kTileRows tokens of one adapter, or of none, so that they share each read of its
+// factors. Every token is in a tile: the update of one without an adapter is zero.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ struct LowRankFactors {
 };
 
 struct AdapterTile {
-  const LowRankFactors* factors = nullptr;  // of all modules of one adapter, in device memory
+  const LowRankFactors* factors = nullptr;  // of all modules of one adapter, in device memory; null: of none
   std::int32_t count = 0;                   // 0: padding
   std::array<std::int32_t, kTileRows> tokens = {};
 };
@@ -51,16 +52,15 @@ struct LowRankProduct {
 // The room for `low`. For x in bfloat16 it holds sums over parts of x, which expand() adds up.
 std::int64_t low_floats(const LowRankProduct& product, DType dtype);
 
-// `low` has low_floats(); x and y are of `dtype`, aligned to 16 bytes. All memory is the device's. In a stream,
-// shrink() must come before the kernel that makes y, and expand() right after that one.
+// `low` has low_floats(); x and the update are of `dtype`, aligned to 16 bytes. All memory is the device's.
 kernels::cuda::CudaResult shrink(float* low, const void* x, DType dtype, const LowRankProduct& product,
                                  kernels::cuda::Stream stream);
-kernels::cuda::CudaResult expand(void* y, const float* low, DType dtype, const LowRankProduct& product,
+kernels::cuda::CudaResult expand(void* update, const float* low, DType dtype, const LowRankProduct& product,
                                  kernels::cuda::Stream stream);
 
 namespace plain {
 // Both, with host memory throughout.
-void low_rank(Reals y, Reals x, const LowRankProduct& product);
+void low_rank(Reals update, Reals x, const LowRankProduct& product);
 }  // namespace plain
 
 }  // namespace bascule::ref::ops

@@ -27,6 +27,10 @@ struct Reals {
                                 : of_bf16(static_cast<const std::uint16_t*>(data)[i]);
   }
   float rounded(float x) const { return dtype == DType::kF32 ? x : of_bf16(bf16_of(x)); }
+  // The element with its update's, if there is an update.
+  float with(const Reals& update, std::size_t i) const {
+    return update.data == nullptr ? (*this)[i] : rounded((*this)[i] + update[i]);
+  }
   void set(std::size_t i, float x) const {
     if (dtype == DType::kF32) {
       static_cast<float*>(data)[i] = x;

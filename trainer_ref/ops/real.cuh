@@ -72,6 +72,15 @@ __device__ inline float rounded(float x) {
   return to_float(from_float<T>(x));
 }
 
+// Adds the elements at `from`, which is aligned to 16 bytes, to those of a tensor of T.
+template <typename T>
+__device__ inline void add_rounded(float (&x)[kWidth<T>], const T* from) {
+  float y[kWidth<T>];
+  load(from, y);
+#pragma unroll
+  for (int i = 0; i < kWidth<T>; ++i) x[i] = rounded<T>(x[i] + y[i]);
+}
+
 __device__ inline float warp_sum(float x) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffU, x, lanes);

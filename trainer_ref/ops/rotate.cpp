@@ -7,11 +7,11 @@ namespace bascule::ref::ops::plain {
 namespace {
 
 // One head of one token, normalised if there is a weight, rounded like the kernel's intermediate values.
-std::vector<float> head_of(Reals from, std::size_t begin, std::size_t width, Reals norm, float epsilon) {
+std::vector<float> head_of(Reals from, Reals update, std::size_t begin, std::size_t width, Reals norm, float epsilon) {
   std::vector<float> x(width);
   double squares = 0;
   for (std::size_t i = 0; i < width; ++i) {
-    x[i] = from[begin + i];
+    x[i] = from.with(update, begin + i);
     squares += static_cast<double>(x[i]) * x[i];
   }
   if (norm.data == nullptr) return x;
@@ -42,8 +42,9 @@ void rotate(void* query, const PagedCache& cache, const RotateInput& input) {
     for (int head = 0; head < all; ++head) {
       const bool is_query = head < input.heads, is_value = head >= input.heads + cache.heads;
       const void* norm = is_query ? input.query_norm : is_value ? nullptr : input.key_norm;
-      const std::vector<float> x = head_of(as(input.query_key_value), static_cast<std::size_t>(n * all + head) * width,
-                                           width, as(norm), input.epsilon);
+      const std::vector<float> x =
+          head_of(as(input.query_key_value), as(input.update), static_cast<std::size_t>(n * all + head) * width, width,
+                  as(norm), input.epsilon);
       const int kept_by = (head - input.heads) % cache.heads;
       const Reals to = as(is_query ? query : is_value ? cache.values : cache.keys);
       const std::size_t begin = is_query ? static_cast<std::size_t>(n * input.heads + head) * width

@@ -30,12 +30,16 @@ __global__ void __launch_bounds__(32 * kWarps) rotate_kernel(T* query, PagedCach
   const bool is_query = head < input.heads, is_value = head >= input.heads + cache.heads;
 
   const T* const from = static_cast<const T*>(input.query_key_value) + task * width;
+  const T* const update = input.update == nullptr ? nullptr : static_cast<const T*>(input.update) + task * width;
   float low[kPairs] = {}, high[kPairs] = {};
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     if (const int i = lane + 32 * j; i < half) {
       low[j] = to_float(from[i]);
       high[j] = to_float(from[i + half]);
+      if (update == nullptr) continue;
+      low[j] = rounded<T>(low[j] + to_float(update[i]));
+      high[j] = rounded<T>(high[j] + to_float(update[i + half]));
     }
   }
   const T* const norm = static_cast<const T*>(is_query ? input.query_norm : is_value ? nullptr : input.key_norm);

@@ -18,6 +18,7 @@ namespace bascule::ref::ops {
 
 struct RotateInput {
   const void* query_key_value = nullptr;  // [N, (H + 2 G) D], queries first, then keys
+  const void* update = nullptr;           // of the same shape, or none: first added to it, and the sum rounded
   const float* turns = nullptr;           // [N, D/2, 2]: cosine and sine
   const std::int64_t* places = nullptr;   // [N], where each token goes in the cache
   const void* query_norm = nullptr;       // [D], or none

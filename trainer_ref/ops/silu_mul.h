@@ -1,6 +1,7 @@
 // The gate of SwiGLU (Shazeer 2020): out[n, i] = silu(gate[n, i]) · up[n, i], silu(x) = x / (1 + exp(-x)).
 //
-// `gate_up` is [N, 2 I], gate before up; out [N, I]; I a multiple of 8. Both factors are rounded to the tensors' type.
+// `gate_up` is [N, 2 I], gate before up; out [N, I]; I a multiple of 8. If an `update` [N, 2 I] is given, it is first
+// added to `gate_up`. Sum and factors are rounded to the tensors' type.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@
 namespace bascule::ref::ops {
 
 // Memory as for rms_norm().
-kernels::cuda::CudaResult silu_mul(void* out, const void* gate_up, DType dtype, std::int64_t tokens, std::int64_t inner,
-                                   kernels::cuda::Stream stream);
+kernels::cuda::CudaResult silu_mul(void* out, const void* gate_up, const void* update, DType dtype, std::int64_t tokens,
+                                   std::int64_t inner, kernels::cuda::Stream stream);
 
 namespace plain {
-void silu_mul(Reals out, Reals gate_up, std::int64_t tokens, std::int64_t inner);
+void silu_mul(Reals out, Reals gate_up, Reals update, std::int64_t tokens, std::int64_t inner);
 }  // namespace plain
 
 }  // namespace bascule::ref::ops

@@ -50,33 +50,33 @@ TEST_P(LowRankOps, AreTheirTwin) {
         for (const bool misaligned : {false, true})
           adapters.emplace_back(random, misaligned ? std::max(1, rank / 2) : rank, factor_dtype, product, misaligned);
         std::vector<AdapterTile> tiles, on_device;
-        for (std::size_t a = 0; a < adapters.size(); ++a) {
+        for (std::size_t a = 0; a <= adapters.size(); ++a) {  // the last tokens have no adapter
           tiles.push_back({.factors = nullptr, .count = 0});  // padding may come anywhere
           on_device.push_back(tiles.back());
           std::vector<std::int32_t> own;
           for (int t = 0; t < tokens; ++t)
             if (t % 3 == static_cast<int>(a)) own.push_back(tokens - 1 - t);
           for (std::size_t first = 0; first < own.size(); first += kTileRows) {
-            AdapterTile tile{.factors = adapters[a].host.data(),
+            AdapterTile tile{.factors = a < adapters.size() ? adapters[a].host.data() : nullptr,
                              .count = static_cast<std::int32_t>(std::min<std::size_t>(kTileRows, own.size() - first))};
             std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(first), tile.count, tile.tokens.begin());
             tiles.push_back(tile);
-            tile.factors = adapters[a].device->device();
+            if (a < adapters.size()) tile.factors = adapters[a].device->device();
             on_device.push_back(tile);
           }
         }
         const Both<AdapterTile> device_tiles(on_device);
         const auto width = static_cast<std::size_t>(std::accumulate(out.begin(), out.end(), 0));
         RealTensor x = RealTensor::random(random, static_cast<std::size_t>(tokens) * 264, dtype);
-        RealTensor y = RealTensor::random(random, static_cast<std::size_t>(tokens) * width, dtype);
+        RealTensor update = RealTensor::random(random, static_cast<std::size_t>(tokens) * width, dtype);
         product.tile_count = static_cast<std::int64_t>(tiles.size());
         product.tiles = tiles.data();
-        plain::low_rank(y.host(), x.host(), product);
+        plain::low_rank(update.host(), x.host(), product);
         product.tiles = device_tiles.device();
         const Both<float> low(static_cast<std::size_t>(low_floats(product, dtype)));
         ASSERT_CUDA(shrink(low.device(), x.device(), dtype, product, nullptr));
-        ASSERT_CUDA(expand(y.device(), low.device(), dtype, product, nullptr));
-        EXPECT_LE(y.difference(), tolerance(dtype));
+        ASSERT_CUDA(expand(update.device(), low.device(), dtype, product, nullptr));
+        EXPECT_LE(update.difference(), tolerance(dtype));
       }
 }
 

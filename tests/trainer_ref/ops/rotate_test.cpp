@@ -42,28 +42,34 @@ TEST_P(Rotate, TurnsNormalisesAndStoresAsItsTwinDoes) {
   EXPECT_LE(turns.difference(), dtype == DType::kF32 ? 1e-6 : 0.008);
 
   RealTensor input = RealTensor::random(random, kTokens * kAll * w, dtype);
+  RealTensor update = RealTensor::random(random, kTokens * kAll * w, dtype);
   RealTensor query_norm = RealTensor::random(random, w, dtype), key_norm = RealTensor::random(random, w, dtype);
   RealTensor query(kTokens * kHeads * w, dtype);
   RealTensor keys = RealTensor::random(random, kPages * kKeyHeads * kPageTokens * w, dtype);
   RealTensor values = RealTensor::random(random, kPages * kKeyHeads * kPageTokens * w, dtype);
-  RotateInput given{.query_key_value = input.device(),
-                    .turns = static_cast<float*>(turns.device()),
-                    .places = to.device(),
-                    .query_norm = norms ? query_norm.device() : nullptr,
-                    .key_norm = norms ? key_norm.device() : nullptr,
-                    .tokens = kTokens,
-                    .heads = kHeads,
-                    .epsilon = 1e-6F};
-  ASSERT_CUDA(rotate(query.device(), {keys.device(), values.device(), dtype, kKeyHeads, width}, given, nullptr));
-  given.query_key_value = input.host().data;
-  given.turns = static_cast<float*>(turns.host().data);
-  given.places = places.data();
-  given.query_norm = norms ? query_norm.host().data : nullptr;
-  given.key_norm = norms ? key_norm.host().data : nullptr;
-  plain::rotate(query.host().data, {keys.host().data, values.host().data, dtype, kKeyHeads, width}, given);
-  EXPECT_LE(query.difference(), tolerance(dtype));
-  EXPECT_LE(keys.difference(), tolerance(dtype));  // places without a token keep their values
-  EXPECT_EQ(values.difference(), 0);
+  for (const bool updates : {false, true}) {
+    SCOPED_TRACE(updates ? "updated" : "");
+    RotateInput given{.query_key_value = input.device(),
+                      .update = updates ? update.device() : nullptr,
+                      .turns = static_cast<float*>(turns.device()),
+                      .places = to.device(),
+                      .query_norm = norms ? query_norm.device() : nullptr,
+                      .key_norm = norms ? key_norm.device() : nullptr,
+                      .tokens = kTokens,
+                      .heads = kHeads,
+                      .epsilon = 1e-6F};
+    ASSERT_CUDA(rotate(query.device(), {keys.device(), values.device(), dtype, kKeyHeads, width}, given, nullptr));
+    given.query_key_value = input.host().data;
+    given.update = updates ? update.host().data : nullptr;
+    given.turns = static_cast<float*>(turns.host().data);
+    given.places = places.data();
+    given.query_norm = norms ? query_norm.host().data : nullptr;
+    given.key_norm = norms ? key_norm.host().data : nullptr;
+    plain::rotate(query.host().data, {keys.host().data, values.host().data, dtype, kKeyHeads, width}, given);
+    EXPECT_LE(query.difference(), tolerance(dtype));
+    EXPECT_LE(keys.difference(), tolerance(dtype));  // places without a token keep their values
+    EXPECT_EQ(values.difference(), 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Rotate,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 
 #include <bascule/trainer_ref/engine/compute/cuda_check.h>
@@ -48,22 +49,23 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
                         weights.inverse_frequencies.const_data_ptr<float>(), tokens, static_cast<int>(config_.head_dim),
                         dtype, stream_));
   at::Tensor normed = at::empty_like(residual);
-  const auto norm = [&](const at::Tensor& added, const at::Tensor& weight) {
-    check(ops::rms_norm(normed.data_ptr(), residual.data_ptr(), added.defined() ? added.data_ptr() : nullptr,
+  const auto data_or_none = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
+  const auto norm = [&](const at::Tensor& added, const Update& update, const at::Tensor& weight) {
+    check(ops::rms_norm(normed.data_ptr(), residual.data_ptr(), data_or_none(added), end_update(update),
                         weight.data_ptr(), dtype, tokens, channels, epsilon, stream_));
   };
-  const auto data_or_none = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
 
   at::Tensor added;  // to the residual, with the next norm
+  Update of_added;
   for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const DecoderLayer& layer = weights.layers[static_cast<std::size_t>(i)];
-    norm(added, layer.input_norm);
+    norm(added, of_added, layer.input_norm);
     const Update of_joined = begin_update(normed, numbers, i, kQuery, {heads * width, shared * width, shared * width});
     const at::Tensor joined = layer.query_key_value(normed);  // [N, (H + 2 G) D]
-    add_update(of_joined, joined);
     const at::Tensor query = at::empty({tokens, heads * config_.head_dim}, like);
     check(ops::rotate(query.data_ptr(), cache.layer(i),
                       {.query_key_value = joined.data_ptr(),
+                       .update = end_update(of_joined),
                        .turns = turns.const_data_ptr<float>(),
                        .places = numbers.at<std::int64_t>(StepNumbers::kPlaces),
                        .query_norm = data_or_none(layer.query_norm),
@@ -75,19 +77,17 @@ at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNum
     const at::Tensor attended = attend(query, cache.layer(i), numbers);
     const Update of_output = begin_update(attended, numbers, i, kOutput, {channels});
     const at::Tensor output = layer.output(attended);
-    add_update(of_output, output);
-    norm(output, layer.post_attention_norm);
+    norm(output, of_output, layer.post_attention_norm);
     const Update of_gate_up =
         begin_update(normed, numbers, i, kGate, {config_.intermediate_size, config_.intermediate_size});
     const at::Tensor gate_up = layer.gate_up(normed);  // [N, 2 I]
-    add_update(of_gate_up, gate_up);
     const at::Tensor inner = at::empty({tokens, config_.intermediate_size}, like);
-    check(ops::silu_mul(inner.data_ptr(), gate_up.data_ptr(), dtype, tokens, config_.intermediate_size, stream_));
-    const Update of_down = begin_update(inner, numbers, i, kDown, {channels});
+    check(ops::silu_mul(inner.data_ptr(), gate_up.data_ptr(), end_update(of_gate_up), dtype, tokens,
+                        config_.intermediate_size, stream_));
+    of_added = begin_update(inner, numbers, i, kDown, {channels});
     added = layer.down(inner);
-    add_update(of_down, added);
   }
-  norm(added, weights.norm);
+  norm(added, of_added, weights.norm);
   return normed;
 }
 
@@ -95,27 +95,29 @@ PagedForward::Update PagedForward::begin_update(const at::Tensor& x, const StepN
                                                 LayerModule first, std::initializer_list<std::int64_t> out) const {
   const StepShape& shape = numbers.shape();
   if (shape.adapter_tiles == 0) return {};
-  Update update{.product = {.tiles = numbers.at<ops::AdapterTile>(StepNumbers::kAdapterTiles),
-                            .tile_count = shape.adapter_tiles,
-                            .rank = static_cast<int>(shape.rank),
-                            .first = static_cast<int>(layer) * kLayerModules + first,
-                            .parts = static_cast<int>(out.size()),
-                            .in = x.size(1)},
-                .low = {}};
-  std::ranges::transform(out, update.product.out.begin(), [](std::int64_t rows) { return static_cast<int>(rows); });
-  update.low = at::empty({ops::low_floats(update.product, type_of(x))}, x.options().dtype(at::kFloat));
+  ops::LowRankProduct product{.tiles = numbers.at<ops::AdapterTile>(StepNumbers::kAdapterTiles),
+                              .tile_count = shape.adapter_tiles,
+                              .rank = static_cast<int>(shape.rank),
+                              .first = static_cast<int>(layer) * kLayerModules + first,
+                              .parts = static_cast<int>(out.size()),
+                              .in = x.size(1)};
+  std::ranges::transform(out, product.out.begin(), [](std::int64_t rows) { return static_cast<int>(rows); });
+  const DType dtype = type_of(x);
+  Update update{.low = at::empty({ops::low_floats(product, dtype)}, x.options().dtype(at::kFloat)),
+                .sum = at::empty({x.size(0), std::accumulate(out.begin(), out.end(), std::int64_t{0})}, x.options())};
   const auto beside = static_cast<Stream>(beside_.native_handle());
   begun_.record(stream_);
   begun_.hold(beside);
-  check(ops::shrink(update.low.mutable_data_ptr<float>(), x.const_data_ptr(), type_of(x), update.product, beside));
+  check(ops::shrink(update.low.mutable_data_ptr<float>(), x.const_data_ptr(), dtype, product, beside));
+  check(ops::expand(update.sum.mutable_data_ptr(), update.low.const_data_ptr<float>(), dtype, product, beside));
   ended_.record(beside);
   return update;
 }
 
-void PagedForward::add_update(const Update& update, const at::Tensor& y) const {
-  if (!update.low.defined()) return;
+const void* PagedForward::end_update(const Update& update) const {
+  if (!update.sum.defined()) return nullptr;
   ended_.hold(stream_);
-  check(ops::expand(y.data_ptr(), update.low.const_data_ptr<float>(), type_of(y), update.product, stream_));
+  return update.sum.const_data_ptr();
 }
 
 // query [N, H D] → [N, H D]. Computes each single token by itself, and pieces of prompts in tiles if there is a kernel

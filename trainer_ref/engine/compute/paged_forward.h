@@ -28,16 +28,16 @@ class PagedForward {
   at::Tensor operator()(const DecoderWeights& weights, const StepNumbers& numbers, const GpuCache& cache) const;
 
  private:
-  // What the step's adapters add to a product.
+  // What the step's adapters add to a product; undefined if the step has none.
   struct Update {
-    ops::LowRankProduct product;
-    at::Tensor low;  // undefined: the step has no adapters
+    at::Tensor low, sum;  // ops/low_rank.h; the sum is [N, out]
   };
-  // Begins the update of the modules of `layer`, starting with `first`, which read `x`; `out` are the rows of each. Its
-  // first half runs on another stream, beside the product that comes next. x must not change before add_update().
+  // Begins the update of the modules of `layer`, starting with `first`, which read `x`; `out` are the rows of each. It
+  // is computed on another stream, beside the product that comes next. x must not change before end_update().
   Update begin_update(const at::Tensor& x, const StepNumbers& numbers, std::int64_t layer, LayerModule first,
                       std::initializer_list<std::int64_t> out) const;
-  void add_update(const Update& update, const at::Tensor& y) const;
+  // Returns the update for the kernel that reads the product, or null. It must outlive that kernel's launch.
+  const void* end_update(const Update& update) const;
   at::Tensor attend(const at::Tensor& query, const ops::PagedCache& cache, const StepNumbers& numbers) const;
 
   const ModelConfig config_;

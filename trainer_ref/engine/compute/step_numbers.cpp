@@ -28,6 +28,8 @@ std::int64_t prompt_room(std::int64_t tokens) {
   return (tokens + unit - 1) / unit * unit;
 }
 
+std::int64_t adapter_tiles_of(std::int64_t tokens) { return (tokens + ops::kTileRows - 1) / ops::kTileRows; }
+
 std::array<std::int64_t, StepNumbers::kParts + 1> offsets_of(const StepShape& shape) {
   const std::array<std::int64_t, StepNumbers::kParts> bytes{
       8 * shape.tokens,
@@ -87,17 +89,22 @@ StepShape StepNumbers::shape_of(std::span<const Row> rows, const FactorsOf& fact
     }
   }
   shape.picks_all = shape.picked == shape.tokens;
+  std::int64_t others = shape.tokens;
   for (const auto& [adapter, tokens] : adapted) {
-    shape.adapter_tiles += (tokens + ops::kTileRows - 1) / ops::kTileRows;
+    shape.adapter_tiles += adapter_tiles_of(tokens);
     shape.rank = std::max<std::int64_t>(shape.rank, factors_of(adapter).rank);
+    others -= tokens;
   }
+  if (!adapted.empty()) shape.adapter_tiles += adapter_tiles_of(others);
   return shape;
 }
 
 StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks) {
   const auto up = [](std::int64_t count, std::int64_t most) { return std::min(next_power(count), most); };
   const std::int64_t singles = up(shape.singles, most_rows);
-  return {.tokens = singles + prompt_room(shape.tokens - shape.singles),
+  const std::int64_t tokens = singles + prompt_room(shape.tokens - shape.singles);
+  const std::int64_t padding = shape.adapter_tiles == 0 ? 0 : adapter_tiles_of(tokens - shape.tokens);
+  return {.tokens = tokens,
           .singles = singles,
           .rows = singles + next_power(shape.rows - shape.singles),
           .blocks = up(shape.blocks, most_blocks),
@@ -106,7 +113,7 @@ StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows
           .draws = up(shape.draws, most_rows),
           .adjusted = up(shape.adjusted, most_rows),
           .biased = next_power(shape.biased),
-          .adapter_tiles = next_power(shape.adapter_tiles),
+          .adapter_tiles = next_power(shape.adapter_tiles + padding),
           .rank = next_power(shape.rank),
           .picks_all = shape.picks_all};
 }
@@ -158,17 +165,19 @@ void StepNumbers::upload(std::span<const Row> rows, std::span<const std::int32_t
   device_.narrow(0, 0, offsets_.back()).copy_(hosts_[turn_].narrow(0, 0, offsets_.back()), /*non_blocking=*/true);
 }
 
-// Tokens of one adapter stand side by side in tiles, wherever they stand in the batch.
+// Tokens of one adapter, and of none, stand side by side in tiles, wherever they stand in the batch.
 void StepNumbers::put_adapters(std::span<const Row> rows, const FactorsOf& factors_of) {
-  std::map<AdapterId, std::vector<std::int32_t>> tokens;
+  if (shape_.adapter_tiles == 0) return;
+  std::vector<AdapterId> adapter_of(static_cast<std::size_t>(shape_.tokens), kNoAdapter);
   for (std::size_t i = 0; i < rows.size(); ++i)
-    for (std::size_t t = 0; rows[i].sequence->adapter != kNoAdapter && t < rows[i].count; ++t)
-      tokens[rows[i].sequence->adapter].push_back(static_cast<std::int32_t>(begins_[i]) + static_cast<std::int32_t>(t));
+    std::fill_n(adapter_of.begin() + begins_[i], rows[i].count, rows[i].sequence->adapter);
+  std::map<AdapterId, std::vector<std::int32_t>> tokens;
+  for (std::size_t t = 0; t < adapter_of.size(); ++t) tokens[adapter_of[t]].push_back(static_cast<std::int32_t>(t));
   ops::AdapterTile* tile = host<ops::AdapterTile>(kAdapterTiles);
   ops::AdapterTile* const end = tile + shape_.adapter_tiles;
   for (const auto& [adapter, own] : tokens)
     for (std::size_t first = 0; first < own.size(); first += ops::kTileRows) {
-      *tile = {.factors = factors_of(adapter).modules,
+      *tile = {.factors = adapter == kNoAdapter ? nullptr : factors_of(adapter).modules,
                .count = static_cast<std::int32_t>(std::min<std::size_t>(ops::kTileRows, own.size() - first))};
       std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(first), tile->count, tile->tokens.begin());
       ++tile;
