@@ -69,9 +69,9 @@ class Stages:
 
 
 def scalars(report: Any, prefix: str = "sync/") -> dict[str, float]:
-    """The numbers of a SendReport by name, for wandb.log(), or for add_scalar() one by one.
+    """Returns the numbers of a SendReport by name, for wandb.log(), or for add_scalar() one by one.
 
-    Those of a worker that does not serve the version, which has none, are left out.
+    Leaves out workers that do not serve the version.
     """
     stages = ("wait", "pack", "deliver", "prepare", "commit", "persist", "total")
     numbers = {"version": report.version, "bytes": report.bytes, "complete": report.complete,
