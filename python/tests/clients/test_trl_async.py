@@ -19,9 +19,22 @@ def server(serve_for_all):
     return server
 
 
-@pytest.mark.parametrize("peft", ["", "peft"])
-def test_an_unmodified_trainer_sends_its_weights(server, checkpoint, endpoint, peft):
-    subprocess.run([sys.executable, HERE / "async_grpo.py", endpoint, checkpoint, server.url, peft], check=True, timeout=PATIENCE)
+def train(endpoint, checkpoint, server, adapted):
+    subprocess.run([sys.executable, HERE / "async_grpo.py", endpoint, checkpoint, server.url, adapted], check=True, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("adapted", ["", "merged"])
+def test_an_unmodified_trainer_sends_its_weights(server, checkpoint, endpoint, adapted):
+    train(endpoint, checkpoint, server, adapted)
+
+
+def test_an_unmodified_trainer_sends_its_adapter_alone(serve, checkpoint, endpoint):
+    server = serve({"BASCULE_ADAPTERS": f"{endpoint}/adapters"}, "--enable-lora", "--max-lora-rank", "8", "--max-loras", "3")
+    server.wait_until_up(PATIENCE)
+    train(endpoint, checkpoint, server, "alone")
+    left = server.models()
+    train(endpoint, checkpoint, server, "alone")  # another run, which removes what the first one left
+    assert server.models() == left == [checkpoint, "trl-policy-v3", "trl-policy-v4"]
 
 
 def test_a_server_for_other_backends_is_refused_before_anything_is_opened(endpoint):
