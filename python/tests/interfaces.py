@@ -105,7 +105,10 @@ def differences(folder: Path, files: dict[str, str]) -> list[str]:
     wrong = []
     for file, expected in files.items():
         path = folder / file
-        found = parameters(path.read_text()) if path.is_file() else {}
+        if not path.is_file():
+            wrong.append(f"{path}: expected this file of the package, found none")
+            continue
+        found = parameters(path.read_text())
         for line in filter(None, map(str.strip, expected.splitlines())):
             name, *wanted = line.split()
             if found.get(name) != wanted:
