@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import shutil
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from ._streamed import check_served
 from ._trl_shards import is_sharded
@@ -22,7 +23,7 @@ _CONTROL_TIMEOUT = 300  # seconds, as in TRL's client
 
 
 class NotAlone(Exception):
-    """Why an adapter is not sent alone although nothing is wrong with it."""
+    """Why an adapter is not sent alone."""
 
 
 def adapter_endpoint(endpoint: str, adapter: str) -> str:
@@ -49,6 +50,8 @@ def replace(module: Any, endpoint: str, workers: int | None, timeout: float) -> 
 
     def save_later(model: Any, accelerator: Any, adapter_name: str, dest_dir: str) -> None:
         if is_sharded(model):
+            if accelerator.is_main_process:
+                _log_saved("FSDP2 shards the model")
             save(model, accelerator, adapter_name, dest_dir)  # with gathers, in which all ranks take part
         elif accelerator.is_main_process:
             saved[dest_dir] = model, accelerator, adapter_name
@@ -84,7 +87,7 @@ class _Client:
             try:
                 return self._send(model, adapter, lora_name)
             except NotAlone as reason:
-                _logger.warning("TRL saves the adapter in a folder, which the server reads; Bascule does not send it: %s", reason)
+                _log_saved(str(reason))
                 self._by_trl = True
         self._save(model, accelerator, adapter, lora_path)
         super().load_lora_adapter(lora_name, lora_path, timeout=timeout)
@@ -127,6 +130,11 @@ class _Client:
                            f"BASCULE_ADAPTERS={adapter_endpoint(self.bascule_endpoint, '')}")
 
 
+@functools.cache  # once, not for each version
+def _log_saved(why: str) -> None:
+    _logger.warning("TRL saves the adapter in a folder, which the server reads; Bascule does not send it: %s", why)
+
+
 def _check_sendable(model: Any, adapter: str) -> None:
     try:
         adapter_of(model, adapter)
@@ -146,4 +154,4 @@ def _remove_left(folder: str, name: str) -> None:
 
 
 def _remove(endpoint: str) -> None:
-    shutil.rmtree(urlsplit(endpoint).path, ignore_errors=True)
+    shutil.rmtree(unquote(urlsplit(endpoint).path), ignore_errors=True)
