@@ -15,7 +15,9 @@ from . import _interpreter  # noqa: F401  first: it refuses subinterpreters
 from . import _core
 from .endpoint_folder import EndpointFolder
 from .errors import BasculeError, BasculeTimeoutError
+from .launch import launched_as
 from .names import hf_names
+from .progress import Progress, scalars
 from .receiver import Part, Receiver, Slice, Target
 from .sender import Sender
 from .status import observe
@@ -31,7 +33,7 @@ WorkerReport = _core.WorkerReport
 
 __version__ = ".".join(map(str, _core.version))
 __all__ = [
-    "BasculeError", "BasculeTimeoutError", "EndpointFolder", "Flip", "Observation", "Part", "Receiver",
+    "BasculeError", "BasculeTimeoutError", "EndpointFolder", "Flip", "Observation", "Part", "Progress", "Receiver",
     "ReceiverStatus", "SendReport", "Sender", "Slice", "StageSeconds", "Target", "TensorSpec", "UpdateReport",
-    "WorkerReport", "hf_names", "observe",
+    "WorkerReport", "hf_names", "launched_as", "observe", "scalars",
 ]

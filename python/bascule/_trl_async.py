@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from . import _trl_adapters
 from ._streamed import stream_and_update
 from .errors import BasculeError
 from .sender import Sender
@@ -101,3 +102,5 @@ def replace(endpoint: str, workers: int | None, timeout: float) -> None:
             module = importlib.import_module(f"trl.experimental.{name}")
             if hasattr(module, "WeightTransferClient"):
                 module.WeightTransferClient = Weights
+            if hasattr(module, "save_lora_adapter"):
+                _trl_adapters.replace(module, endpoint, workers, timeout)

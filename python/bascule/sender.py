@@ -19,6 +19,7 @@ from .followed import Followed
 from .lora import active_adapter, adapter_of, merged_of
 from .modules import check_sendable
 from .names import hf_names, refuse_adapters
+from .progress import Progress, Stages
 from .sent import Sent, plain
 from .sharded import HeldBoxes, HeldModel, rank_and_ranks
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
@@ -71,7 +72,8 @@ class Sender:
 
     endpoint: a URL such as "shm:///run/user/1000/grpo"; docs/guide/endpoints.md lists schemes and options. threads: how
     many threads pack; 0: one per core. log: called with each log line, in Bascule's thread; default:
-    logging.getLogger("bascule"), at level WARNING if something went wrong, such as a lost worker, else INFO.
+    logging.getLogger("bascule"), at level WARNING if something went wrong, such as a lost worker, else INFO. progress:
+    called with a Progress, in the same thread, whenever a worker has finished a stage of a send; it may be a little late.
     expect_workers: how many workers should serve each version, or the names of the workers or groups that should. If
     fewer do, the report of a send to all workers is not complete. By default one must; 0 for a trainer that may be
     alone.
@@ -90,13 +92,14 @@ class Sender:
     """
 
     def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None,
-                 expect_workers: int | Sequence[str] = 1, sharded: bool = False):
+                 expect_workers: int | Sequence[str] = 1, sharded: bool = False,
+                 progress: Callable[[Progress], None] | None = None):
         url("endpoint", endpoint)
         whole("threads", threads)
         expected = expected_workers(expect_workers)
         rank, ranks = rank_and_ranks() if sharded else (0, 1)
-        self._log = Log(log)
-        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number, rank, ranks)
+        self._log, self._progress = Log(log), Log(None if progress is None else Stages(progress))
+        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number, self._progress.number, rank, ranks)
         if rank == 0:
             self._core.expect_workers(*expected)
         self._expected: deque[tuple[int, list[str]]] = deque()  # for the next call

@@ -23,11 +23,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from . import _trl_async
 from ._checks import seconds, text, url, whole
 from ._streamed import check_served
+from ._trl_adapters import NotAlone, adapter_endpoint
 from ._trl_shards import Shards, is_sharded
 from .errors import BasculeError, BasculeTimeoutError
 from .lora import active_adapter, adapter_of, merged_of
@@ -43,8 +43,8 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
 
     It covers every trainer that sends with TRL's VLLMClient: GRPO, RLOO, distillation, online DPO and those built on
     them; and AsyncGRPOTrainer and AsyncDistillationTrainer, whose WeightTransferClient would send over NCCL. These two
-    send merged weights of a PEFT model, or, if the server was started with --enable-lora, TRL itself saves the adapter in
-    a folder for it.
+    send merged weights of a PEFT model; if the server was started with --enable-lora and follows `endpoint`/adapters, they
+    send each version of the adapter alone, under TRL's name for it.
 
     workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
     reports. adapter: the name under which the server has the adapter of a PEFT model. The adapter's own endpoint is
@@ -166,7 +166,7 @@ class _Weights:
             endpoint = adapter_endpoint(self.bascule_endpoint, self.bascule_adapter)
             self._check_follows_adapter(endpoint)
             adapter_of(model, name := active_adapter(model))
-        except _NotAlone as reason:
+        except NotAlone as reason:
             level, why = logging.INFO, str(reason)
         except BasculeError as error:
             level, why = logging.WARNING, str(error)
@@ -255,7 +255,7 @@ class _Weights:
 
     def _check_follows_adapter(self, endpoint: str) -> None:
         if self.bascule_adapter not in (each["id"] for each in self._get(f"{self.base_url}/v1/models")["data"]):
-            raise _NotAlone(f"the server has no adapter {self.bascule_adapter}; start vLLM with --enable-lora and "
+            raise NotAlone(f"the server has no adapter {self.bascule_adapter}; start vLLM with --enable-lora and "
                             f"BASCULE_ADAPTERS={self.bascule_adapter}={endpoint}")
 
     def take_over(self, sender: Sender) -> None:
@@ -310,16 +310,3 @@ class _Weights:
                                "INVALID_ARGUMENT")
         self._wait_for_workers(self._sender)
         check_served(self._sender.stream(named))
-
-
-class _NotAlone(Exception):
-    """Why merged weights are sent although nothing is wrong with the adapter."""
-
-
-def adapter_endpoint(endpoint: str, adapter: str) -> str:
-    """The endpoint of an adapter of the trainer at `endpoint`: ENDPOINT/adapters/ADAPTER, with the same options."""
-    parts = urlsplit(endpoint)
-    if parts.netloc or "listen" in parse_qs(parts.query):
-        raise _NotAlone(f"{endpoint} is reached over TCP, and an adapter's endpoint is a folder below its base model's")
-    place, mark, options = endpoint.partition("?")
-    return f"{place.rstrip('/')}/adapters/{adapter}{mark}{options}"

@@ -67,10 +67,12 @@ class SenderHandle {
   }
 
  public:
-  SenderHandle(std::string endpoint, int threads, int log, std::uint32_t rank, std::uint32_t ranks) {
+  // log, trace: numbers of logs (LogLines). No messages are traced if `trace` is 0.
+  SenderHandle(std::string endpoint, int threads, int log, int trace, std::uint32_t rank, std::uint32_t ranks) {
     SenderOptions options{.endpoint = std::move(endpoint), .threads = threads, .rank = rank, .ranks = ranks};
     options.log = LogLines::sink(log, /*is_warning=*/false);
     options.warn = LogLines::sink(log, /*is_warning=*/true);
+    if (trace != 0) options.trace = LogLines::sink(trace, /*is_warning=*/false);
     options.interrupted = [this] { return is_interrupted(); };
     sender_.emplace(call([&] { return Sender::listen(std::move(options)); }));
   }
@@ -173,8 +175,8 @@ void bind_sender(nb::module_& module) {
       .def("tensors", &Loan::tensors, "Objects with __dlpack__ over the slot's writable memory, by name.")
       .def("drop", &Loan::drop, "Aborts the version.");
   nb::class_<SenderHandle>(module, "Sender")
-      .def(nb::init<std::string, int, int, std::uint32_t, std::uint32_t>(), nb::arg("endpoint"), nb::arg("threads"),
-           nb::arg("log"), nb::arg("rank"), nb::arg("ranks"))
+      .def(nb::init<std::string, int, int, int, std::uint32_t, std::uint32_t>(), nb::arg("endpoint"),
+           nb::arg("threads"), nb::arg("log"), nb::arg("trace"), nb::arg("rank"), nb::arg("ranks"))
       .def("close", &SenderHandle::close)
       .def("abandon", &SenderHandle::abandon)
       .def("register_tensors", &SenderHandle::register_tensors, nb::arg("tensors"), nb::arg("description"))

@@ -1,12 +1,15 @@
 """An unmodified AsyncGRPOTrainer, of which the weight updates run. Arguments: the endpoint, the checkpoint's folder, the
-server's URL, and "peft" or nothing.
+server's URL, and nothing, or "merged" or "alone" for a PEFT model of which that is expected to be sent.
 """
 
 import json
+import os
 import queue
 import sys
 import tempfile
+import urllib.error
 import urllib.request
+from http import HTTPStatus
 
 import peft
 import tiny
@@ -36,6 +39,23 @@ def generate(url, model):
         return json.loads(answer.read())["choices"][0]["token_ids"]
 
 
+STALENESS = 1  # how many older versions TRL keeps in the server
+
+
+def check_alone(url, model, version, earlier):
+    """The server must generate with this version and the one before it, and no longer with older ones."""
+    earlier[version] = tiny.greedy(model)
+    for each, tokens in earlier.items():
+        if each >= version - STALENESS:
+            assert generate(url, f"trl-policy-v{each}") == tokens
+        else:
+            try:
+                generate(url, f"trl-policy-v{each}")
+                raise AssertionError(f"version {each} is still served")
+            except urllib.error.HTTPError as error:
+                assert error.code == HTTPStatus.NOT_FOUND
+
+
 def main(endpoint, folder, url, adapted):
     bascule.trl.install(endpoint)
     from transformers import PreTrainedTokenizerFast
@@ -48,9 +68,11 @@ def main(endpoint, folder, url, adapted):
             processing_class=PreTrainedTokenizerFast.from_pretrained(folder), reward_funcs=lambda completions, **_: [0.0],
             peft_config=peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if adapted else None,
             args=AsyncGRPOConfig(output_dir=output, vllm_server_base_url=url, use_cpu=True, bf16=False, dtype="float32",
-                                 report_to=[], max_steps=1))
-        trainer.weight_transfer.init_weight_transfer()  # as the trainer does when training begins
-        for version in (1, 2, 3):
+                                 report_to=[], max_steps=1, max_staleness=STALENESS))
+        if trainer.weight_transfer:
+            trainer.weight_transfer.init_weight_transfer()  # as the trainer does when training begins
+        alone = {}
+        for version in range(1, 5):
             if adapted:
                 for name, parameter in trainer.model.named_parameters():
                     if "lora_" in name:
@@ -60,8 +82,13 @@ def main(endpoint, folder, url, adapted):
             trainer._sync_weight()
             assert trainer.rollout_worker.version == version
             trainer.model.config._attn_implementation = "eager"  # the trainer's own kernel needs a GPU
-            assert generate(url, folder) == tiny.greedy(trainer.model)
-        trainer.weight_transfer.destroy()
+            if adapted == "alone":
+                check_alone(url, trainer.model, version, alone)
+            else:
+                assert generate(url, folder) == tiny.greedy(trainer.model)
+        assert not os.listdir(output)  # TRL has saved no adapter
+        if trainer.weight_transfer:
+            trainer.weight_transfer.destroy()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import pytest
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import bascule
 import bascule.ray
@@ -122,6 +124,27 @@ def test_engines_find_the_trainer_that_comes_later(start, name):
         version, workers = get(trainer.send.remote(value))
         assert workers == {f"{name}-0": True, f"{name}-1": True}
         assert [get(engine.serves.remote()) for engine in engines] == 2 * [(version, {value})]
+
+
+def test_a_placement_group_keeps_a_trainer_and_engines_with_fractions_on_one_node(start, name):
+    group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_PACK")
+    get(group.ready())
+
+    def in_bundle(number, cpus, **options):
+        return {**options, "num_cpus": cpus, "scheduling_strategy": PlacementGroupSchedulingStrategy(
+            group, placement_group_bundle_index=number)}
+
+    try:
+        trainer = start(Trainer, name, options=in_bundle(0, 1))
+        engines = [start(Engine, name, options=in_bundle(1, 0.5, name=f"{name}-{i}")) for i in range(2)]
+        get(trainer.workers.remote(2))
+        version, _ = get(trainer.send.remote(7))
+        assert [get(engine.serves.remote()) for engine in engines] == 2 * [(version, {7})]
+        assert len({get(each.where.remote())[0] for each in (trainer, *engines)}) == 1
+        with pytest.raises(ray.exceptions.GetTimeoutError):  # the second bundle is full
+            ray.get(start(Engine, name, options=in_bundle(1, 0.5)).where.remote(), timeout=2)
+    finally:
+        remove_placement_group(group)
 
 
 def test_an_engine_without_a_name_is_known_by_its_actors_id(start, name):

@@ -1,12 +1,15 @@
 """TRL's client with Bascule's weight methods, without a server: a receiver in a thread stands for its worker."""
 
 import contextlib
+import importlib
+import re
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
-pytest.importorskip("trl")
+trl = pytest.importorskip("trl")
 
 import peft
 import transformers
@@ -175,6 +178,19 @@ def test_what_only_peft_can_merge_is_left_to_trl(endpoint, caplog):
         client.update_model_params(torch.nn.Linear(2, 2))
     assert taken == [["bias", "weight"]]
     client.close_communicator()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_each_trainer_that_imports_the_client_by_name_gets_bascules(endpoint, again):
+    """Of TRL's own files: those whose client is the one that sends weights."""
+    folder = Path(trl.__file__).parent
+    by_name = re.compile(r"^from \.+(generation\.)?vllm_client import .*VLLMClient", re.MULTILINE)
+    files = [path.relative_to(folder.parent) for path in sorted(folder.rglob("*.py")) if by_name.search(path.read_text())]
+    modules = [importlib.import_module(".".join(file.with_suffix("").parts)) for file in files if "async_" not in str(file)]
+    assert {"vllm_generation", "online_dpo_trainer"} == {module.__name__.rpartition(".")[2] for module in modules}
+    for _ in range(1 + again):
+        client = bascule.trl.install(endpoint)
+        assert all(module.VLLMClient is client for module in modules)
 
 
 def test_an_engine_that_follows_another_url_is_named_in_the_error(endpoint):
