@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <future>
@@ -187,6 +188,9 @@ class Serving {
                                     [&loaded](const absl::Status& status) { loaded.set_value(status); });
       BASCULE_TRY(loaded.get_future().get());
     }
+    const auto is_ready = [](const ref::AdapterEntry& entry) { return entry.served.ready; };
+    while (!std::ranges::all_of(serving->engine_.adapters().all(), is_ready))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     serving->thread_ = std::thread([server = serving->server_.get()] { server->run(); });
     return serving;
   }
