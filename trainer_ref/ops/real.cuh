@@ -72,7 +72,7 @@ __device__ inline float rounded(float x) {
   return to_float(from_float<T>(x));
 }
 
-// Adds the elements at `from`, which is aligned to 16 bytes, to those of a tensor of T.
+// Adds the elements at `from`, which is aligned to 16 bytes; the sums are rounded as a tensor of T would hold them.
 template <typename T>
 __device__ inline void add_rounded(float (&x)[kWidth<T>], const T* from) {
   float y[kWidth<T>];
