@@ -70,20 +70,28 @@ namespace {
 // Opens the base. A turn is short, unless this process makes it: what other processes do meanwhile may decide the next.
 class Opening {
  public:
-  Opening(const BaseOptions& options, Turns& turns) : options_(options), turns_(turns), deadline_(options.timeout) {}
+  Opening(BaseOptions& options, Turns& turns) : options_(options), turns_(turns), deadline_(options.timeout) {}
 
   absl::Status run() {
     while (true) {
-      BASCULE_TRY(turns_.begin(deadline_, options_.interrupted));
-      const absl::StatusOr<bool> opened = open();
-      turns_.end();
-      if (!opened.ok() || *opened) return opened.status();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // others get their turn
+      const Deadline turn(std::min(deadline_.at(), Deadline(absl::Seconds(1)).at()));
+      const absl::Status begun = turns_.begin(turn, options_.interrupted);
+      if (begun.ok()) {
+        const absl::StatusOr<bool> opened = open();
+        turns_.end();
+        if (!opened.ok() || *opened) return opened.status();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // others get their turn
+      } else if (!absl::IsDeadlineExceeded(begun)) {
+        return begun;
+      } else if (why_.empty()) {
+        why_ = "another process is opening it, and may be reading the weights";
+      }
       if (options_.interrupted && options_.interrupted())
         return absl::CancelledError("interrupted while the base is opened");
       if (deadline_.passed())
         return deadline_exceeded("the base at ", options_.endpoint, " was not opened within ",
                                  absl::FormatDuration(options_.timeout), ": ", why_);
+      tell();
     }
   }
 
@@ -95,21 +103,22 @@ class Opening {
   // False: not yet, and why_ says why.
   absl::StatusOr<bool> open() {
     BASCULE_ASSIGN(const bool first, turns_.is_first());
-    BASCULE_ASSIGN(const bool opened, first&& options_.fill ? make() : join());
-    if (!opened) {
-      if (first) why_ = "no process made it; start one that does";
+    if (first && !options_.fill) {
+      why_ = "no process made it; start one that does";
       return false;
     }
+    BASCULE_ASSIGN(const bool opened, first ? make() : join());
+    if (!opened) return false;
     BASCULE_TRY(turns_.keep());
     return true;
   }
 
   absl::StatusOr<bool> make() {
     absl::StatusOr<Sender> made = Sender::listen(sender_options_of(options_, options_.interrupted));
-    // A sender holds it without Base; or the last process that had it open is just ending.
-    if (absl::IsAlreadyExists(made.status())) return join();
+    if (absl::IsAlreadyExists(made.status())) return wait_for_no_base(made.status());
     BASCULE_TRY(made.status());
     receiver.reset();  // of an earlier turn
+    BASCULE_TRY(turns_.store_key(cat(options_.compatibility_key, kBetween, options_.weights)));
     BASCULE_TRY(made->register_model(options_.tensors, options_.device));
     BASCULE_ASSIGN(WritableSlot slot, made->loan());
     std::vector<MutableTensorView> ordered;
@@ -124,9 +133,21 @@ class Opening {
     return true;
   }
 
-  // Looks for a sender even if no process has the base open by Base: another program may hold it.
+  // A sender has the endpoint, and no process the base: the last of them is just ending, or it is another kind of
+  // sender, whose weights change.
+  absl::StatusOr<bool> wait_for_no_base(const absl::Status& found) {
+    constexpr absl::Duration kEnding = absl::Seconds(5);
+    if (!no_base_until_) no_base_until_.emplace(kEnding);
+    why_ = message_of(found);
+    if (!no_base_until_->passed()) return false;
+    return failed_precondition("the base at ", options_.endpoint, ": a sender that holds no base has the endpoint (",
+                               why_, "); give another endpoint");
+  }
+
   absl::StatusOr<bool> join() {
     constexpr absl::Duration kTurn = absl::Milliseconds(50);
+    no_base_until_.reset();
+    BASCULE_TRY(agree());
     if (!receiver) {
       BASCULE_ASSIGN(receiver, Receiver::connect(receiver_options_of(options_)));
     }
@@ -143,10 +164,37 @@ class Opening {
     return true;
   }
 
-  const BaseOptions& options_;
+  // Compares the key of the base that is there. This process keeps it, since it may answer newcomers later.
+  absl::Status agree() {
+    BASCULE_ASSIGN(const std::string stored, turns_.key());
+    const std::size_t between = stored.find(kBetween);
+    if (between == std::string::npos)
+      return failed_precondition("the base at ", options_.endpoint, ": its file base.open has no key; end the ",
+                                 "processes that have it open, or give another endpoint");
+    const std::string key = stored.substr(0, between), weights = stored.substr(between + 1);
+    const bool same_weights = weights == options_.weights || weights.empty() || options_.weights.empty();
+    if (key != options_.compatibility_key || !same_weights)
+      return failed_precondition("the base at ", options_.endpoint, " has the compatibility key \"",
+                                 cat(key, weights.empty() ? "" : ", ", weights), "\", expected \"", key_of(options_),
+                                 "\": it holds another model; end the processes that have it open, or give another ",
+                                 "endpoint");
+    options_.weights = weights;
+    return absl::OkStatus();
+  }
+
+  // After two seconds, and when the reason changes.
+  void tell() {
+    if (why_ == told_ || !silent_until_.passed()) return;
+    told_ = why_;
+    if (options_.log) options_.log(cat("waiting for the base at ", options_.endpoint, ": ", why_));
+  }
+
+  static constexpr std::string_view kBetween{"\0", 1};  // key and weights in the file
+  BaseOptions& options_;
   Turns& turns_;
-  const Deadline deadline_;
-  std::string why_;
+  const Deadline deadline_, silent_until_{absl::Seconds(2)};
+  std::optional<Deadline> no_base_until_;
+  std::string why_, told_;
 };
 
 }  // namespace

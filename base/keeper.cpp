@@ -14,10 +14,14 @@ constexpr std::chrono::milliseconds kLook{100};
 
 }  // namespace
 
+std::string key_of(const BaseOptions& options) {
+  return options.weights.empty() ? options.compatibility_key : cat(options.compatibility_key, ", ", options.weights);
+}
+
 SenderOptions sender_options_of(const BaseOptions& options, std::function<bool()> interrupted) {
   SenderOptions sender;
   sender.endpoint = options.endpoint;
-  sender.compatibility_key = options.compatibility_key;
+  sender.compatibility_key = key_of(options);
   sender.expect_workers = {.count = 0};
   sender.log = options.log;
   sender.warn = options.warn;
@@ -32,7 +36,7 @@ ReceiverOptions receiver_options_of(const BaseOptions& options) {
   receiver.endpoint = options.endpoint;
   receiver.worker = options.name;
   receiver.expected = options.tensors;
-  receiver.compatibility_key = options.compatibility_key;
+  receiver.compatibility_key = key_of(options);
   receiver.log = options.log;
   receiver.warn = options.warn;
   receiver.scheme = options.scheme;

@@ -17,6 +17,8 @@
 
 namespace bascule::inline v0 {
 
+// What the processes at a base compare: the compatibility key, and the weights if they are known.
+std::string key_of(const BaseOptions& options);
 SenderOptions sender_options_of(const BaseOptions& options, std::function<bool()> interrupted);
 ReceiverOptions receiver_options_of(const BaseOptions& options);
 

@@ -23,6 +23,7 @@ struct BaseOptions {
   std::string endpoint{};
   std::string name{};                          // this process in reports; its pid is appended
   std::string compatibility_key{};             // must be the same in all processes, as SenderOptions::compatibility_key
+  std::string weights{};                       // what tells these weights from others: a digest, or a seed; empty: any
   std::vector<TensorSpec> tensors{};           // what the base must have; if it is made here, in this order
   std::optional<Digest> digest{};              // what it must be, if that is known
   int device = kHost;                          // where a base that is made here lies

@@ -1,7 +1,9 @@
 #include <bascule/base/turns.h>
 
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -10,6 +12,11 @@
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+constexpr std::size_t kMostKeyBytes = 1 << 20;
+
+}  // namespace
 
 absl::StatusOr<Turns> Turns::in(const std::filesystem::path& folder, std::string_view example) {
   Turns made;
@@ -37,6 +44,21 @@ absl::Status Turns::begin(Deadline deadline, const std::function<bool()>& interr
 }
 
 absl::StatusOr<bool> Turns::is_first() { return try_lock(open_.get(), FileLock::kExclusive); }
+
+absl::Status Turns::store_key(std::string_view key) {
+  const auto size = static_cast<off_t>(key.size());
+  if (::ftruncate(open_.get(), size) == 0 && ::pwrite(open_.get(), key.data(), key.size(), 0) == size)
+    return absl::OkStatus();
+  return errno_status(errno, cat("write ", (folder_ / "base.open").string()));
+}
+
+absl::StatusOr<std::string> Turns::key() const {
+  std::string key(kMostKeyBytes, '\0');
+  const ssize_t size = ::pread(open_.get(), key.data(), key.size(), 0);
+  if (size < 0) return errno_status(errno, cat("read ", (folder_ / "base.open").string()));
+  key.resize(static_cast<std::size_t>(size));
+  return key;
+}
 
 absl::Status Turns::keep() {
   BASCULE_ASSIGN(const bool kept, try_lock(open_.get(), FileLock::kShared));

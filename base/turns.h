@@ -1,13 +1,14 @@
 // Turns: two locks in an endpoint's folder, by which the processes that share a base agree who makes it.
 //
 //   base.opening   exclusive, while a process opens the base: they take turns
-//   base.open      shared, by every process that has it open; exclusive: no process has it
+//   base.open      shared, by every process that has it open; exclusive: no process has it; its content is the key
 //
 // The kernel releases both with the process. Any one thread.
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -26,6 +27,9 @@ class Turns {
   absl::Status begin(Deadline deadline, const std::function<bool()>& interrupted);
   // During the turn: whether no other process has the base open.
   absl::StatusOr<bool> is_first();
+  // During the turn: writes the base's key, by the process that makes it, and reads it.
+  absl::Status store_key(std::string_view key);
+  absl::StatusOr<std::string> key() const;
   // During the turn: from now on this process has the base open, for as long as this object lives.
   absl::Status keep();
   void end();

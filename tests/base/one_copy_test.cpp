@@ -19,6 +19,8 @@ namespace {
 using test::BaseUser;
 using test::IsOk;
 using test::StatusIs;
+using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
 
 class OneCopy : public testing::Test {
@@ -102,6 +104,39 @@ TEST_F(OneCopy, InHostMemoryIsNotForAGpu) {
   EXPECT_THAT(Base::open(on_gpu), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of the host")));
 }
 
+// Also if a process that takes any weights answers in between.
+TEST_F(OneCopy, KeepsItsKey) {
+  BaseOptions with_weights = options(5);
+  with_weights.weights = "seed 5";
+  absl::StatusOr<Base> made = Base::open(with_weights);
+  ASSERT_THAT(made, IsOk());
+  BaseOptions any = options(6);
+  any.fill = nullptr;
+  absl::StatusOr<Base> second = Base::open(any);
+  ASSERT_THAT(second, IsOk());
+  made = absl::CancelledError("ended");
+  BaseOptions other = options(7);
+  other.weights = "seed 7";
+  EXPECT_THAT(Base::open(other),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("seed 5"), HasSubstr("seed 7"), HasSubstr("another endpoint"))));
+  BaseOptions of_another_kind = options(5);
+  of_another_kind.fill = nullptr;
+  of_another_kind.compatibility_key = "of another configuration";
+  EXPECT_THAT(Base::open(of_another_kind), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another model")));
+  EXPECT_THAT(Base::open(with_weights), IsOk());
+}
+
+TEST_F(OneCopy, SaysForWhatItWaits) {
+  BaseOptions joining = options(5);
+  joining.fill = nullptr;
+  joining.timeout = absl::Seconds(3);
+  std::vector<std::string> lines;
+  joining.log = [&](std::string_view line) { lines.emplace_back(line); };
+  EXPECT_THAT(Base::open(joining), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("no process made it")));
+  EXPECT_THAT(lines, Contains(HasSubstr("waiting for the base")));
+}
+
 class HeldSender : public OneCopy {};
 
 TEST_F(HeldSender, SendsOnce) {
@@ -116,8 +151,8 @@ TEST_F(HeldSender, SendsOnce) {
   ASSERT_THAT(sender->held(), IsOk());
   EXPECT_THAT(sender->send(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("never changes")));
   EXPECT_THAT(sender->loan(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("never changes")));
-  BaseOptions joining = options(6);
-  EXPECT_THAT(Base::open(joining), IsOk()) << "a base that a sender holds is joined";
+  EXPECT_THAT(Base::open(options(6)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("a sender that holds no base")));
 }
 
 }  // namespace

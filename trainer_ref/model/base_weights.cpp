@@ -81,9 +81,10 @@ absl::StatusOr<BaseWeights> open_base_weights(const ModelConfig& config, const B
   BaseOptions base_options;
   base_options.endpoint = options.endpoint;
   base_options.name = options.name;
-  if (has_weights || options.seed)
-    base_options.compatibility_key = cat(compatibility_key_of(config, "any"), ", weights ",
-                                         has_weights ? to_hex(*digest) : cat("drawn from the seed ", *options.seed));
+  base_options.compatibility_key = compatibility_key_of(config, "any");
+  if (has_weights) base_options.weights = cat("weights with the digest ", to_hex(*digest));
+  if (options.seed) base_options.weights = cat("weights drawn from the seed ", *options.seed);
+  base_options.timeout = absl::Hours(1);  // another process may read them from a slow disk
   base_options.tensors = specs_of(config, options.dtype, joined);
   base_options.device = options.device.is_cpu() ? kHost : options.device.index();
   base_options.log = options.log;
