@@ -83,8 +83,8 @@ asio::awaitable<void> serve(ref::HttpConnection& connection) {
     if (!status.ok())
       require_refusal(status, {absl::StatusCode::kNotFound, absl::StatusCode::kUnimplemented,
                                absl::StatusCode::kResourceExhausted});
-    kept =
-        co_await connection.write(status.ok() ? ref::answer(200, "{}") : ref::refusal(status), request->keep_alive());
+    auto answer = status.ok() ? ref::answer(200, "{}") : ref::refusal(status);  // GCC 12 destroys a temporary twice
+    kept = co_await connection.write(std::move(answer), request->keep_alive());
   }
   connection.finish();
 }
