@@ -75,7 +75,7 @@ class Opening {
   absl::Status run() {
     while (true) {
       const Deadline turn(std::min(deadline_.at(), Deadline(absl::Seconds(1)).at()));
-      const absl::Status begun = turns_.begin(turn, options_.interrupted);
+      absl::Status begun = turns_.begin(turn, options_.interrupted);
       if (begun.ok()) {
         const absl::StatusOr<bool> opened = open();
         turns_.end();
