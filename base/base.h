@@ -31,9 +31,8 @@ class Base {
  public:
   // Joins the base at the endpoint, or makes it. Processes that open it at the same time take turns, so that one of
   // them makes it. Returns FAILED_PRECONDITION if the base there has another key, weights, digest or tensors, or if an
-  // ordinary sender has the endpoint;
-  // DEADLINE_EXCEEDED says for whom it waited; errors of `fill`, after which another process may make the base; and
-  // errors of Sender::listen() and Receiver::connect().
+  // ordinary sender has the endpoint; DEADLINE_EXCEEDED says for whom it waited; errors of `fill`, after which another
+  // process may make the base; and errors of Sender::listen() and Receiver::connect().
   static absl::StatusOr<Base> open(BaseOptions options);
 
   Base(Base&&) noexcept;
