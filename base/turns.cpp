@@ -47,9 +47,9 @@ absl::StatusOr<bool> Turns::is_first() { return try_lock(open_.get(), FileLock::
 
 absl::Status Turns::store_key(std::string_view key) {
   const auto size = static_cast<off_t>(key.size());
-  if (::ftruncate(open_.get(), size) == 0 && ::pwrite(open_.get(), key.data(), key.size(), 0) == size)
-    return absl::OkStatus();
-  return errno_status(errno, cat("write ", (folder_ / "base.open").string()));
+  const ssize_t written = ::ftruncate(open_.get(), size) == 0 ? ::pwrite(open_.get(), key.data(), key.size(), 0) : -1;
+  if (written == size) return absl::OkStatus();
+  return errno_status(written < 0 ? errno : ENOSPC, cat("write ", (folder_ / "base.open").string()));
 }
 
 absl::StatusOr<std::string> Turns::key() const {
