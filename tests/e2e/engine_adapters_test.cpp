@@ -4,7 +4,9 @@
 #include <thread>
 
 #include "engine_fixture.h"
+#include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/model/adapter_folder.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::test {
 namespace {
@@ -16,8 +18,8 @@ namespace fs = std::filesystem;
 
 class EngineAdapters : public EngineProgramTest {
  protected:
-  // Writes an adapter of the model that changes what it says.
-  std::string write(const std::string& name, std::int64_t rank, std::uint64_t seed) {
+  // An adapter of the model that changes what it says.
+  static ref::Adapter make(std::int64_t rank, std::uint64_t seed) {
     const ref::ModelConfig config = ref::read_config(checkpoint()).value();
     ref::Adapter adapter =
         ref::Adapter::make(config,
@@ -26,8 +28,11 @@ class EngineAdapters : public EngineProgramTest {
     at::Generator generator = at::detail::createCPUGenerator(seed);
     const double bound = 0.4 / std::sqrt(static_cast<double>(rank));
     for (auto& [module, factors] : adapter.modules) factors.b.uniform_(-bound, bound, generator);
+    return adapter;
+  }
+  std::string write(const std::string& name, std::int64_t rank, std::uint64_t seed) {
     const fs::path folder = folder_ / name;
-    EXPECT_TRUE(ref::write_adapter(folder, adapter).ok());
+    EXPECT_TRUE(ref::write_adapter(folder, make(rank, seed)).ok());
     return folder.string();
   }
   ref::HttpResponse post(const std::string& path, const Json& body) {
@@ -167,6 +172,39 @@ TEST_F(EngineAdapters, OfAFolderComeAndGo) {
   EXPECT_EQ(ask("two")["model"], "two");
   fs::remove_all(folder / "one");
   EXPECT_TRUE(eventually([&] { return models() == std::vector<std::string>{"qwen3", "two"}; }, kPatience));
+}
+
+// A trainer that has diverged harms its own adapter's requests alone.
+TEST_F(EngineAdapters, WhoseVersionIsNoNumbersFailTheirOwnRequestsByName) {
+  const std::string endpoint = "shm://" + folder_.string() + "/math";
+  Program engine = serve({"--adapter", "math=" + endpoint});
+  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  ref::Adapter adapter = make(4, 1);
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& [name, tensor] : adapter.tensors()) tensors.emplace_back(name, tensor);
+  ASSERT_TRUE(sender
+                  ->register_model(libtorch::tensors(std::move(tensors)),
+                                   ref::lora_config_text(adapter.lora, adapter.module_names()))
+                  .ok());
+  ASSERT_TRUE(sender->wait_for_workers(1, absl::Seconds(60)).ok());
+  ASSERT_TRUE(sender->send().ok());
+  ASSERT_TRUE(eventually(
+      [&] {
+        return post("/v1/completions", {{"model", "math"}, {"prompt", {1}}}).status == 200;
+      },
+      kPatience));
+  adapter.modules.begin()->second.b.fill_(std::nan(""));
+  ASSERT_TRUE(sender->send().ok());
+
+  std::jthread other([&] {
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(ask("qwen3")["model"], "qwen3");
+  });
+  for (int i = 0; i < 5; ++i) {
+    const ref::HttpResponse refused = post("/v1/completions", {{"model", "math"}, {"prompt", {1, 2, 3}}});
+    EXPECT_EQ(refused.status, 500);
+    EXPECT_THAT(refused.body, HasSubstr("with version 2 of the adapter math: logits that are not numbers"));
+  }
 }
 
 TEST_F(EngineAdapters, OfFlagsThatCannotBeLoadedEndTheEngineWithTheReason) {

@@ -46,7 +46,6 @@ absl::Status check_flags() {
 }
 
 absl::Status hold() {
-  BASCULE_TRY(check_flags());
   const std::string folder = absl::GetFlag(FLAGS_model), endpoint = absl::GetFlag(FLAGS_base);
   absl::StatusOr<ModelConfig> config = read_config(folder);
   BASCULE_TRY(of_flag(config.status(), "model", folder, "give the folder of a checkpoint"));
@@ -72,8 +71,8 @@ int main(int argc, char** argv) {
   using namespace bascule;
   let_writes_fail();
   parse_flags_or_exit(ref::program(), argc, argv);
+  if (const absl::Status flags = ref::check_flags(); !flags.ok()) refuse(ref::program(), flags);
   const absl::Status status = ref::hold();
-  if (absl::IsInvalidArgument(status)) refuse(ref::program(), status);
   std::fprintf(stderr, "bascule-base: %s\n", std::string(message_of(status)).c_str());
   return 1;
 }

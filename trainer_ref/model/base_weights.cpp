@@ -81,7 +81,8 @@ absl::StatusOr<BaseWeights> open_base_weights(const ModelConfig& config, const B
   BaseOptions base_options;
   base_options.endpoint = options.endpoint;
   base_options.name = options.name;
-  base_options.compatibility_key = compatibility_key_of(config, "any");
+  base_options.compatibility_key =
+      cat(compatibility_key_of(config, "any"), ", in ", name_of(options.dtype), " (--dtype, --train-dtype)");
   if (has_weights) base_options.weights = cat("weights with the digest ", to_hex(*digest));
   if (options.seed) base_options.weights = cat("weights drawn from the seed ", *options.seed);
   base_options.timeout = absl::Hours(1);  // another process may read them from a slow disk

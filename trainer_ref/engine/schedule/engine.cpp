@@ -399,9 +399,13 @@ void Engine::step_failed(Step step, const absl::Status& why) {
   std::erase_if(step.rows, [](const Row& row) { return row.sequence == nullptr; });
   options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
   pool_.drop_prefixes();
-  const RequestId request = step.rows.empty() ? 0 : step.rows.front().sequence->request;
   scheduler_.put_back(step);
-  if (alone && !step.rows.empty()) fail(request, why);
+  if (!alone || step.rows.empty()) return;
+  const Sequence& sequence = *step.rows.front().sequence;
+  const std::optional<AdapterEntry> adapter = adapters_.directory().find(sequence.adapter);
+  const std::string with =
+      adapter ? cat(" with version ", adapter->served.version, " of the adapter ", adapter->name) : "";
+  fail(sequence.request, annotate(why, cat("version ", served_.version, " of the model", with)));
 }
 
 // Hands sequences to their requests, and whole requests to their callers.

@@ -134,7 +134,7 @@ TEST_F(HttpStreamTest, AnErrorInTheMidstOfAStreamIsAnEvent) {
   runner_->fail(true);
   runner_->open(true);
   const std::string rest = client.read_until(kLastChunk);
-  EXPECT_THAT(rest, HasSubstr(R"(data: {"error":{"code":500,"message":"the model broke")"));
+  EXPECT_THAT(rest, HasSubstr(R"(data: {"error":{"code":500,"message":"version 1 of the model: the model broke")"));
   EXPECT_THAT(rest, HasSubstr("data: [DONE]"));
   runner_->fail(false);
   client.send(completion_of(R"({"prompt": [1], "max_tokens": 5})"));
