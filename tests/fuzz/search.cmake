@@ -55,11 +55,11 @@ fuzz_library(ref_chat LINKS fuzz_ref_files ${BASCULE_UTF8PROC_LIBRARY})
 fuzz_library(ref_http_wire LINKS fuzz_transport)
 fuzz_library(ref_http LINKS fuzz_ref_http_wire)
 fuzz_library(ref_http_client LINKS fuzz_ref_http_wire)
-fuzz_library(ref_adjustments PART ref_engine_schedule SOURCES logit_adjustments.cpp LINKS fuzz_transport)
+fuzz_library(ref_schedule PART ref_engine_schedule SOURCES adapters.cpp logit_adjustments.cpp LINKS fuzz_transport)
 fuzz_library(ref_api PART ref_engine_http
   SOURCES api_key.cpp chat_messages.cpp fields.cpp generation_config.cpp model_card.cpp parse_chat.cpp
           parse_completion.cpp parse_tokenize.cpp request_fields.cpp sampling_fields.cpp stop_strings.cpp
-  LINKS fuzz_ref_chat fuzz_ref_text fuzz_ref_adjustments absl::str_format)
+  LINKS fuzz_ref_chat fuzz_ref_text fuzz_ref_schedule absl::str_format)
 fuzz_library(ref_process SOURCES child_process.cpp line_process.cpp LINKS fuzz_transport)
 fuzz_library(ref_reward LINKS fuzz_ref_http_client fuzz_ref_process)
 
