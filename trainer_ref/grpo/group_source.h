@@ -1,7 +1,7 @@
-// The completion groups that steps learn from: requested from the engines ahead of time, filtered by their age, and
-// joined with their problems. Groups of further problems can replace flat groups.
+// Where a step's completion groups come from: this program's own problems (engine_groups.h), or environments of Atropos
+// (atropos_groups.h).
 //
-// Threads: the trainer's. The stream's thread also plans requests, and reads only immutable state.
+// Threads: the trainer's.
 #pragma once
 
 #include <cstdint>
@@ -11,68 +11,40 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/report.h>
-#include <bascule/trainer_ref/grpo/data/prompt.h>
-#include <bascule/trainer_ref/grpo/data/task.h>
-#include <bascule/trainer_ref/grpo/options/train_flags.h>
-#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
-#include <bascule/trainer_ref/grpo/rollout/rollout_filter.h>
-#include <bascule/trainer_ref/grpo/rollout/rollout_stream.h>
-#include <bascule/trainer_ref/grpo/rollout/stopwatch.h>
+#include <bascule/trainer_ref/grpo/data/rollout.h>
 #include <bascule/trainer_ref/grpo/run/metrics.h>
 
 namespace bascule::ref {
 
 class GroupSource {
  public:
-  struct Parts {  // all must outlive the source
-    const TrainFlags& flags;
-    const Task& task;
-    const PromptWriter& prompts;
-    EnginePool& pool;
-  };
-  // Serves the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds`
-  // converts a time to seconds since the run began. `log` gets a line for engines that do not answer, or that answer
-  // with versions of another trainer.
-  GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
-              std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log);
+  virtual ~GroupSource() = default;
 
   // Call this when the engines serve one more version.
-  void published(const SendReport& report);
-  const PublishedVersions& versions() const { return filter_.versions(); }
+  virtual void published(const SendReport& report) { newest_version_ = report.version; }
+  std::uint64_t newest_version() const { return newest_version_; }
 
   struct Rollouts {
     std::vector<CompletionGroup> groups;  // one per problem that has completions, in the problems' order
     RolloutFigures figures;
   };
-  // Returns the groups of `step`, without completions that were lost or are too stale. Blocks as EnginePool::generate()
-  // does. Returns UNAVAILABLE if too few completions are left.
-  absl::StatusOr<Rollouts> next(std::int64_t step);
+  // Blocks until there are groups for `step`. Returns UNAVAILABLE if too few completions are left, and CANCELLED if the
+  // run is stopped.
+  virtual absl::StatusOr<Rollouts> next(std::int64_t step) = 0;
+  // Whether the groups of next() have their rewards already.
+  virtual bool is_scored() const { return false; }
 
-  // With --dynamic-sampling, removes flat groups, adds groups of further problems in their place, and returns how many
-  // it added. `groups` must be scored already; `score` scores the new ones. If no group varies, old or new, the flat
-  // groups stay. If the engines do not answer, the step continues with what it has. Returns CANCELLED if the run is
-  // stopped, and otherwise only errors of `score`.
+  // May replace flat groups by others, and returns by how many. `groups` must be scored already; `score` scores the new
+  // ones. If no group varies, old or new, the flat groups stay. Returns CANCELLED if the run is stopped, and otherwise
+  // only errors of `score`.
   using Score = std::function<absl::Status(std::vector<CompletionGroup>& groups)>;
-  absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
-                                            const Score& score);
+  virtual absl::StatusOr<std::int64_t> replace_flat(std::int64_t /*step*/, std::vector<CompletionGroup>& /*groups*/,
+                                                    const Score& /*score*/) {
+    return 0;
+  }
 
  private:
-  absl::StatusOr<FilterResult> filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                             std::vector<Generation>& generations, RolloutFigures& figures);
-  RolloutFigures figures_of(const std::vector<Generation>& generations);
-  std::vector<std::size_t> prompts_of(std::int64_t step) const;
-  std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
-                                           std::size_t first_place) const;
-  // Returns the groups that have completions.
-  std::vector<CompletionGroup> answered(std::vector<RolloutRequest> requests,
-                                        std::vector<Generation> generations) const;
-
-  const Parts parts_;
-  const std::function<double(Stopwatch::Time)> seconds_;
-  const std::function<void(std::string_view)> log_;
-  std::vector<EngineUse> use_before_;  // at the end of the last step
-  RolloutFilter filter_;
-  RolloutStream stream_;  // destroyed first: its thread plans requests
+  std::uint64_t newest_version_ = 0;
 };
 
 }  // namespace bascule::ref

@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include <bascule/trainer_ref/grpo/atropos_groups.h>
 #include <bascule/trainer_ref/grpo/data/random.h>
+#include <bascule/trainer_ref/grpo/engine_groups.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
@@ -161,7 +163,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
                    send(update.updates > 0 ? PolicySender::Weights::kChanged : PolicySender::Weights::kMayBeTheSame));
     telemetry.sent(std::move(report));
   }
-  return telemetry.metrics(groups_->versions().newest());
+  return telemetry.metrics(groups_->newest_version());
 }
 
 // Logs the planned and measured memory once, after the first update.
@@ -175,7 +177,10 @@ absl::Status Trainer::log_memory() {
 
 // Computes the rewards and advantages of new completions.
 absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups) {
-  BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
+  RewardMeans rewards;
+  if (!groups_->is_scored()) {
+    BASCULE_ASSIGN(rewards, score_groups(rewards_, groups));
+  }
   const bool is_scored = std::any_of(groups.begin(), groups.end(), [](const CompletionGroup& group) {
     return std::any_of(group.rollouts.begin(), group.rollouts.end(), [](const Rollout& r) { return r.reward; });
   });
@@ -226,11 +231,33 @@ absl::Status Trainer::begin() {
     BASCULE_TRY(run_log_.add(metrics));
   }
   // After the evaluation, so that it does not count for the first step.
-  groups_.emplace(
-      GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, fitted_->steps,
-      [this](RunLog::Time time) { return run_log_.seconds(time); }, hooks_.log);
+  BASCULE_ASSIGN(groups_, open_groups());
   groups_->published(first);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GroupSource>> Trainer::open_groups() {
+  if (!flags_.atropos.on())
+    return std::make_unique<EngineGroups>(
+        EngineGroups::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, fitted_->steps,
+        [this](RunLog::Time time) { return run_log_.seconds(time); }, hooks_.log);
+  const RolloutFlags& rollouts = flags_.rollouts;
+  AtroposServer server({.url = flags_.atropos.url,
+                        .batch_timeout = flags_.atropos.batch_timeout,
+                        .limits = {.vocab_size = learner_.policy().config().vocab_size,
+                                   .max_tokens = rollouts.max_tokens,
+                                   .temperature = rollouts.temperature},
+                        .log = hooks_.log,
+                        .stopped = hooks_.stopped});
+  const auto batch = static_cast<std::int64_t>(rollouts.prompts_per_step) * rollouts.group_size;
+  const std::int64_t save_every = flags_.report.save_every;
+  BASCULE_TRY(server.register_trainer({.batch_size = batch,
+                                       .max_tokens = rollouts.max_tokens,
+                                       .starting_step = last_step_,
+                                       .steps = fitted_->steps,
+                                       .save_every = save_every > 0 ? save_every : fitted_->steps,
+                                       .folder = std::filesystem::absolute(flags_.out).string()}));
+  return std::make_unique<AtroposGroups>(std::move(server), flags_.engines.min_batch, hooks_.log);
 }
 
 // Blocks until the engines have joined, or until stopped, and checks that the problems fit them.
@@ -270,7 +297,7 @@ absl::Status Trainer::start_log() {
 }
 
 absl::Status Trainer::end() {
-  const bool had_begun = groups_.has_value(), signalled = hooks_.signalled();
+  const bool had_begun = groups_ != nullptr, signalled = hooks_.signalled();
   groups_.reset();
   if (flags_.engines.colocate && pool_)  // a failed step left them asleep, and may hold their memory
     for (const absl::Status& status : {learner_.free_memory(), pool_->wake_up()})
@@ -287,6 +314,7 @@ absl::Status Trainer::end() {
 // Evaluates into `metrics`, and returns the completions in readable form.
 absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
   const std::size_t count = std::min(flags_.report.eval_problems, task_.held_out.size());
+  if (count == 0) return nlohmann::json::array();  // environments evaluate
   BASCULE_ASSIGN(const Evaluation evaluation,
                  evaluate(*pool_, prompts_, std::span(task_.held_out).first(count), rewards_,
                           {.samples = flags_.report.eval_samples,

@@ -55,6 +55,7 @@ class Trainer {
 
   absl::Status begin();
   absl::Status meet_engines();
+  absl::StatusOr<std::unique_ptr<GroupSource>> open_groups();
   absl::Status start_log();
   absl::Status train();
   absl::Status end();
@@ -82,7 +83,7 @@ class Trainer {
   std::vector<std::string> engine_urls_;
   RunLog run_log_;
   std::unique_ptr<EnginePool> pool_;
-  std::optional<GroupSource> groups_;
+  std::unique_ptr<GroupSource> groups_;
 
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;

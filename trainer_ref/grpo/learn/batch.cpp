@@ -30,13 +30,14 @@ Batch make_batch(std::span<const TrainingRow> rows, at::Device device) {
     token_ids.insert(token_ids.end(), row.prompt->begin(), row.prompt->end());
     token_ids.insert(token_ids.end(), rollout.token_ids.begin(), rollout.token_ids.end());
     for (std::int64_t i = 0; i < row.tokens(); ++i) positions.push_back(i);
-    for (std::int64_t i = prompt_tokens; i < row.tokens(); ++i)
-      sources.push_back(begin + i - 1);  // the previous token predicts this one
-    targets.insert(targets.end(), rollout.token_ids.begin(), rollout.token_ids.end());
+    for (std::size_t i = 0; i < rollout.token_ids.size(); ++i) {
+      if (!rollout.is_learned(i)) continue;
+      sources.push_back(begin + prompt_tokens + static_cast<std::int64_t>(i) - 1);  // the previous token predicts it
+      targets.push_back(rollout.token_ids[i]);
+      behaviour_log_probs.push_back(rollout.log_probs.empty() ? 0 : rollout.log_probs[i]);  // none if supervised
+    }
     row_of.resize(targets.size(), static_cast<std::int64_t>(lengths.size()));
-    behaviour_log_probs.insert(behaviour_log_probs.end(), rollout.log_probs.begin(), rollout.log_probs.end());
-    behaviour_log_probs.resize(targets.size());  // the answers of supervised training have none
-    completion_tokens.push_back(static_cast<float>(rollout.token_ids.size()));
+    completion_tokens.push_back(static_cast<float>(rollout.learned_tokens()));
     advantages.push_back(static_cast<float>(rollout.advantage.value_or(0)));  // supervised training has none
     lengths.push_back(row.tokens());
   }

@@ -1,7 +1,7 @@
 // A micro-batch as tensors. Each row is a prompt and its completion; rows are packed without padding.
 //
 // In the shapes, R is the number of rows, N the number of tokens in them (prompts and completions), and M the number of
-// tokens in their completions. Tokens are in the order of the rows.
+// tokens in their completions that are learned. Tokens are in the order of the rows.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ struct Batch {
   at::Tensor token_ids;            // int64 [N]
   at::Tensor positions;            // int64 [N], from 0 in each row
   at::Tensor sources;              // int64 [M]: the index in [N] of the hidden state that predicts the target
-  at::Tensor targets;              // int64 [M]: the completions' tokens
+  at::Tensor targets;              // int64 [M]: the learned tokens
   at::Tensor row_of;               // int64 [M]: the row of each target
   at::Tensor completion_tokens;    // float [R]: the number of targets in each row
   at::Tensor behaviour_log_probs;  // float [M]: by the engines
@@ -39,7 +39,7 @@ struct Batch {
 std::vector<std::span<const TrainingRow>> micro_batches_of(std::span<const TrainingRow> rows, std::size_t most_rows,
                                                            std::int64_t most_tokens);
 
-// Every row must have a prompt and a completion of at least one token. The tensors are on `device`.
+// Every row must have a prompt of at least one token, and one that is learned. The tensors are on `device`.
 Batch make_batch(std::span<const TrainingRow> rows, at::Device device = at::kCPU);
 
 }  // namespace bascule::ref

@@ -66,7 +66,7 @@ MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::sp
   mini.shape = {.completions = static_cast<std::int64_t>(rows.size()),
                 .tokens = 0,
                 .micro_batches = static_cast<std::int64_t>(mini.parts.size())};
-  for (const TrainingRow& row : rows) mini.shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
+  for (const TrainingRow& row : rows) mini.shape.tokens += row.rollout->learned_tokens();
   mini.teaches = options.loss.beta > 0 || std::any_of(rows.begin(), rows.end(), [](const TrainingRow& row) {
                    return row.rollout->advantage.value_or(0) != 0;
                  });

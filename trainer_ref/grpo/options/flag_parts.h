@@ -25,6 +25,7 @@ struct RunKind {
 };
 
 absl::StatusOr<ChatOptions> parse_chat_flags();
+absl::StatusOr<AtroposFlags> parse_atropos_flags();
 absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind);
 // Also checks --reward-timeout and --overlong-*.
 absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);

@@ -25,6 +25,7 @@ absl::StatusOr<std::vector<Problem>> read_file_of(std::string_view flag, const s
 }  // namespace
 
 absl::StatusOr<Task> read_task_of(const TaskFlags& flags) {
+  if (flags.kind == "atropos") return Task{};
   if (flags.kind != "data") return arithmetic_task(flags.operands);
   const std::string data = flags.data.string();
   absl::StatusOr<std::vector<Problem>> problems = read_file_of("data", flags.data, flags.columns);
@@ -95,6 +96,7 @@ absl::StatusOr<RowTokens> check_task(const TrainFlags& flags, const std::filesys
         "tokenizer, found none");
   RowTokens rows{.shortest_prompt = std::numeric_limits<std::int64_t>::max(),
                  .completion = flags.supervised ? 0 : flags.rollouts.max_tokens};
+  if (flags.atropos.on()) rows.shortest_prompt = 0;  // --max-tokens includes prompts
   const auto look = [&](const Problem& problem, std::int64_t prompt_tokens) {
     rows.shortest_prompt = std::min(rows.shortest_prompt, prompt_tokens);
     rows.longest_prompt = std::max(rows.longest_prompt, prompt_tokens);

@@ -52,7 +52,7 @@ absl::StatusOr<FittedPlan> fit_plan(const TrainFlags& flags, const RunPlan& plan
 
 // The parts of prepare_run().
 
-// Returns the problems of --task, --data and --eval-data.
+// Returns the problems of --task, --data and --eval-data; none if environments have them.
 absl::StatusOr<Task> read_task_of(const TaskFlags& flags);
 
 // Returns the last step, from --steps or from --epochs over `problems` problems. Returns INVALID_ARGUMENT if the

@@ -21,7 +21,7 @@
 namespace bascule::ref {
 
 struct TaskFlags {
-  std::string kind = "arithmetic";                  // or "data"
+  std::string kind = "arithmetic";                  // or "data"; "atropos": it has no problems of its own
   std::filesystem::path data = {}, eval_data = {};  // eval_data: empty, or a file of held-out problems
   DataColumns columns = {};
   ChatOptions chat = {};
@@ -52,6 +52,14 @@ struct RolloutFlags {
   double top_p = 1;        // 1: all tokens
   std::uint64_t seed = 0;
   std::int64_t dynamic_sampling = 0;  // how often further problems may replace flat completion groups
+};
+
+// Rollouts by environments of Atropos.
+struct AtroposFlags {
+  std::string url = {};  // of the API server; empty: this program asks the engines itself
+  absl::Duration batch_timeout = absl::Minutes(10);
+
+  bool on() const { return !url.empty(); }
 };
 
 struct RewardFlags {
@@ -107,6 +115,7 @@ struct TrainFlags {
   TaskFlags task = {};
   EngineFlags engines = {};
   RolloutFlags rollouts = {};
+  AtroposFlags atropos = {};
   RewardFlags reward = {};
   LearnFlags learn = {};
   LoraFlags lora = {};

@@ -37,9 +37,12 @@ void compute_advantages(std::span<CompletionGroup> groups, bool scale) {
       scored.push_back(&rollout);
       scores.push_back(*rollout.score());
     }
-    if (scores.size() < 2) continue;
-    const std::vector<double> values = advantages(scores, scale);
-    for (std::size_t i = 0; i < values.size(); ++i) scored[i]->advantage = values[i];
+    if (scores.size() >= 2) {
+      const std::vector<double> values = advantages(scores, scale);
+      for (std::size_t i = 0; i < values.size(); ++i) scored[i]->advantage = values[i];
+    }
+    for (Rollout& rollout : group.rollouts)
+      if (rollout.set_advantage) rollout.advantage = rollout.set_advantage;
   }
 }
 

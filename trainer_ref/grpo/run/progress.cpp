@@ -60,8 +60,9 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
     line += cat("  reward ", mean(metrics.reward_mean));
     if (update.tokens > 0) line += print("  loss %+.4f  grad %.3f", update.loss, update.grad_norm);
     if (std::isfinite(update.learning_rate)) line += print("  lr %.2g", update.learning_rate);
-    line += print("  stale %.2f  roll %.2f s  train %.2f s  send %.1f ms", metrics.rollouts.staleness_mean,
-                  metrics.seconds.rollout, metrics.seconds.train, metrics.seconds.send * 1e3);
+    if (std::isfinite(metrics.rollouts.staleness_mean)) line += print("  stale %.2f", metrics.rollouts.staleness_mean);
+    line += print("  roll %.2f s  train %.2f s  send %.1f ms", metrics.seconds.rollout, metrics.seconds.train,
+                  metrics.seconds.send * 1e3);
   }
   if (std::isfinite(update.kl)) line += print("  kl %.4f", update.kl);
   if (std::isfinite(update.entropy)) line += print("  entropy %.3f", update.entropy);

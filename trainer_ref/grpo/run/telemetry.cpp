@@ -28,7 +28,7 @@ void StepTelemetry::scored(std::span<const CompletionGroup> groups, RewardMeans 
         squares += *score * *score;
         ++scored;
       }
-      tokens += static_cast<double>(rollout.token_ids.size());
+      tokens += static_cast<double>(rollout.learned_tokens());
       cut += rollout.finish_reason == "length" ? 1 : 0;
       ++count;
     }

@@ -31,6 +31,19 @@ TEST(Batch, PacksRowsWithoutPadding) {
   EXPECT_THAT(values<float>(batch.advantages), ElementsAre(1, -0.5, 0.25));
 }
 
+TEST(Batch, TokensThatAreNotLearnedAreReadAndPredictOthers) {
+  Sampled sampled;
+  sampled.rollouts[1].learned = {true, false, false, true};
+  const std::vector<TrainingRow> rows = sampled.rows();
+  const Batch batch = make_batch(std::span(rows).subspan(0, 2));
+  EXPECT_THAT(values<std::int64_t>(batch.token_ids), ElementsAre(1, 2, 3, 5, 6, 1, 2, 3, 7, 8, 9, 10));
+  EXPECT_THAT(values<std::int64_t>(batch.sources), ElementsAre(2, 3, 7, 10));
+  EXPECT_THAT(values<std::int64_t>(batch.targets), ElementsAre(5, 6, 7, 10));
+  EXPECT_THAT(values<std::int64_t>(batch.row_of), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(values<float>(batch.completion_tokens), ElementsAre(2, 2));
+  EXPECT_EQ(batch.behaviour_log_probs.numel(), 4);
+}
+
 TEST(Batch, MicroBatchesEndByRowsOrByTokens) {
   const Sampled sampled;  // rows of 5, 7, 2 and 3 tokens
   const std::vector<TrainingRow> rows = sampled.rows();

@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/group_source.h>
+#include <bascule/trainer_ref/grpo/engine_groups.h>
 
 #include <algorithm>
 #include <iterator>
@@ -14,8 +14,8 @@
 
 namespace bascule::ref {
 
-GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
-                         std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log)
+EngineGroups::EngineGroups(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
+                           std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log)
     : parts_(parts),
       seconds_(std::move(seconds)),
       log_(std::move(log)),
@@ -30,12 +30,13 @@ GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::int64
                .max_staleness = parts.flags.engines.max_staleness},
               [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); }) {}
 
-void GroupSource::published(const SendReport& report) {
+void EngineGroups::published(const SendReport& report) {
+  GroupSource::published(report);
   filter_.published(report.epoch, report.version);
   stream_.published();
 }
 
-absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
+absl::StatusOr<EngineGroups::Rollouts> EngineGroups::next(std::int64_t step) {
   BASCULE_ASSIGN(auto asked, stream_.next());
   auto& [requests, generations] = asked;
   Rollouts rollouts;
@@ -49,8 +50,9 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
 
 // Applies the rollout filter to `generations`. If too few are left because others are too stale, requests those again:
 // an engine that was stopped answers with its old version when it comes back. Adds the costs to `figures`.
-absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                                        std::vector<Generation>& generations, RolloutFigures& figures) {
+absl::StatusOr<FilterResult> EngineGroups::filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                                         std::vector<Generation>& generations,
+                                                         RolloutFigures& figures) {
   constexpr int kRounds = 5;
   std::size_t asked = 0;
   for (const RolloutRequest& request : requests) asked += static_cast<std::size_t>(request.completions);
@@ -84,7 +86,7 @@ absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const
 }
 
 // The statistics of `generations`, and the engines' use since the last step.
-RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generations) {
+RolloutFigures EngineGroups::figures_of(const std::vector<Generation>& generations) {
   const std::vector<std::string> urls = parts_.pool.urls();
   const std::vector<EngineUse> use = parts_.pool.use();
   RolloutFigures figures{.tail_seconds = tail_seconds(generations), .spans = engine_spans(generations, urls, seconds_)};
@@ -94,8 +96,8 @@ RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generation
   return figures;
 }
 
-absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
-                                                       const Score& score) {
+absl::StatusOr<std::int64_t> EngineGroups::replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
+                                                        const Score& score) {
   const RolloutFlags& rollout_flags = parts_.flags.rollouts;
   if (rollout_flags.dynamic_sampling == 0) return 0;
   const std::vector<std::size_t> first = prompts_of(step);
@@ -126,23 +128,23 @@ absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::v
   return replaced;
 }
 
-std::vector<CompletionGroup> GroupSource::answered(std::vector<RolloutRequest> requests,
-                                                   std::vector<Generation> generations) const {
+std::vector<CompletionGroup> EngineGroups::answered(std::vector<RolloutRequest> requests,
+                                                    std::vector<Generation> generations) const {
   std::vector<CompletionGroup> groups =
       groups_of(std::move(requests), std::move(generations), parts_.prompts.tokenizer());
   std::erase_if(groups, [](const CompletionGroup& group) { return group.rollouts.empty(); });
   return groups;
 }
 
-std::vector<std::size_t> GroupSource::prompts_of(std::int64_t step) const {
+std::vector<std::size_t> EngineGroups::prompts_of(std::int64_t step) const {
   // Steps count from 1, the order of problems from 0.
   return prompts_of_step(parts_.task.train.size(), parts_.flags.rollouts.prompts_per_step, parts_.flags.rollouts.seed,
                          step - 1);
 }
 
 // Also called on the stream's thread: reads only immutable state. Each place of a step has its own seed.
-std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
-                                                      std::size_t first_place) const {
+std::vector<RolloutRequest> EngineGroups::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
+                                                       std::size_t first_place) const {
   const RolloutFlags& flags = parts_.flags.rollouts;
   std::vector<RolloutRequest> requests;
   for (const std::size_t prompt : prompts) {
