@@ -1,5 +1,8 @@
 // bascule-engine as a process that computes on the GPU, with weights from a trainer in this process: read in place if
 // they are there, else through copies on the device.
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include "engine_fixture.h"
 #include "support/devices/torch_gpu.h"
 #include <bascule/sender/sender.h>
@@ -71,6 +74,23 @@ TEST_P(EngineGpu, AcksWhileItSleeps) {
   EXPECT_EQ(metric("version"), static_cast<double>(sender_->version()));
   ASSERT_EQ(post("/wake_up"), 200);
   EXPECT_NE(choices(kGreedy)[0]["token_ids"], before[0]["token_ids"]);
+}
+
+using EngineMemory = EngineProgramTest;
+TEST_F(EngineMemory, IsTheShareOfTheGpuThatItIsTold) {
+  BASCULE_NEEDS_TORCH_GPU();
+  const auto used = [] {
+    const auto [free, total] = at::getDeviceAllocator(at::kCUDA)->getMemoryInfo(0);
+    return static_cast<double>(total - free) / static_cast<double>(total);
+  };
+  const double before = used();
+  const Program engine = serve({"--device", "cuda:0", "--cache-bytes", "0", "--gpu-memory-utilization", "0.3"});
+  EXPECT_GT(used() - before, 0.25);
+  EXPECT_LT(used() - before, 0.31);
+  const Program second = run({"--model", checkpoint().string(), "--device", "cuda:0", "--listen", "127.0.0.1:0",
+                              "--gpu-memory-utilization", "0.9"});
+  EXPECT_TRUE(eventually([&] { return !second.running(); }, kPatience));
+  EXPECT_THAT(second.output(), ::testing::HasSubstr("--gpu-memory-utilization=0.9: cuda:0 has "));
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, EngineGpu, ::testing::Values("cuda-ipc", "shm", "memmap"), [](const auto& info) {

@@ -10,16 +10,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/sender/endpoint_facts.h>
 #include <bascule/sender/program/sync_flag.h>
-#include <bascule/trainer_ref/engine/compute/cache_attention.h>
+#include <bascule/trainer_ref/engine/cache_size.h>
 #include <bascule/trainer_ref/engine/http/api_key.h>
 #include <bascule/trainer_ref/engine/http/generation_config.h>
 #include <bascule/trainer_ref/engine/http/origins.h>
 #include <bascule/trainer_ref/http/http_listener.h>
+#include <bascule/trainer_ref/model/decoder_weights.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/repeated.h>
@@ -73,18 +74,12 @@ ABSL_FLAG(
     "share cores, more threads than cores make all of them slower.");
 ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
 ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
-ABSL_FLAG(
-    int, max_model_len, 0,
-    "The most tokens of one sequence, prompt and completion, 2 or more; 0: what the model allows and the cache can "
-    "hold.");
 ABSL_FLAG(int, max_waiting, 4096, "Sequences that may wait to run; further requests are answered 429.");
 ABSL_FLAG(int, max_connections, 0,
           "Connections that are served at once; more are answered 503, with a few exceptions for /health and /metrics. "
           "0: 4096, "
           "or fewer if the limit of open files (ulimit -n) has no room for them.");
 ABSL_FLAG(int, max_choices, 1024, "The most completions in one request: prompts times n.");
-ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
-          "Memory of the key/value cache; 0: 256MiB, or 4GiB on a GPU. POST /sleep releases it, until /wake_up.");
 ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
 ABSL_FLAG(
     std::string, on_update, "keep",
@@ -136,7 +131,6 @@ absl::Status check_served_names(const std::vector<std::string>& names) {
 absl::Status check_flags() {
   const std::string on_update = absl::GetFlag(FLAGS_on_update), graphs = absl::GetFlag(FLAGS_graphs),
                     worker = absl::GetFlag(FLAGS_worker);
-  const int longest = absl::GetFlag(FLAGS_max_model_len);
   FlagChecks checks;
   checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
       .that(absl::GetFlag(FLAGS_base).empty() || absl::GetFlag(FLAGS_sync).empty(), "base", absl::GetFlag(FLAGS_base),
@@ -155,10 +149,6 @@ absl::Status check_flags() {
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024)
       .between("max-batch", absl::GetFlag(FLAGS_max_batch), 1, 65536)
       .at_least("max-step-tokens", absl::GetFlag(FLAGS_max_step_tokens), absl::GetFlag(FLAGS_max_batch))
-      .that(
-          longest == 0 || longest >= 2, "max-model-len", longest,
-          "a prompt and a completion are two tokens or more; give 2 or more, as --max-model-len=256, or 0 for what the "
-          "model allows and the cache can hold")
       .at_least("max-waiting", absl::GetFlag(FLAGS_max_waiting), 0)
       .at_least("max-connections", absl::GetFlag(FLAGS_max_connections), 0)
       .between("max-adapters", absl::GetFlag(FLAGS_max_adapters), 0, 4096)
@@ -167,6 +157,7 @@ absl::Status check_flags() {
       .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
       .between("drain-seconds", absl::GetFlag(FLAGS_drain_seconds), 0.0, 86400.0);
   BASCULE_TRY(checks.status());
+  BASCULE_TRY(check_cache_flags());
   return check_served_names(absl::GetFlag(FLAGS_served_model_name));
 }
 
@@ -214,35 +205,16 @@ int threads() {
   return std::max(1, kernels::usable_cores() / processes);
 }
 
-// How many blocks --cache-bytes has room for, and the longest sequence: both depend on the model.
-struct CacheSize {
-  std::int64_t blocks = 0, max_model_len = 0;
-};
-
-ByteSize cache_bytes(at::Device device) {
-  const ByteSize asked = absl::GetFlag(FLAGS_cache_bytes);
-  if (asked.bytes > 0) return asked;
-  return {device.is_cpu() ? std::int64_t{256} << 20 : std::int64_t{4} << 30};
-}
-
-absl::StatusOr<CacheSize> size_cache(const ModelConfig& config, DType dtype, at::Device device) {
-  const std::int64_t bytes = block_bytes(config, libtorch::scalar_type_of(dtype)), tokens = kBlockTokens;
-  CacheSize size;
-  size.blocks = std::min<std::int64_t>(cache_bytes(device).bytes / bytes, std::numeric_limits<BlockId>::max());
-  const std::int64_t asked = absl::GetFlag(FLAGS_max_model_len);
-  size.max_model_len = asked > 0 ? asked : std::min(config.max_position_embeddings, size.blocks * tokens);
-  FlagChecks checks;
-  checks
-      .that(asked <= config.max_position_embeddings, "max-model-len", asked,
-            cat("the model's positions end at ", config.max_position_embeddings,
-                "; give at most that, as --max-model-len=", config.max_position_embeddings))
-      .that(size.blocks > 0 && size.max_model_len <= size.blocks * tokens, "cache-bytes",
-            AbslUnparseFlag(cache_bytes(device)),
-            cat("one sequence of ", std::max(size.max_model_len, tokens), " tokens needs ",
-                (std::max(size.max_model_len, tokens) + tokens - 1) / tokens * bytes,
-                " bytes or more; give them, as --cache-bytes=256MiB, or a smaller --max-model-len"));
-  if (!checks.status().ok()) return checks.status();
-  return size;
+// The bytes of the engine's own weights on its device: one copy of a checkpoint; none of a base or of a trainer's slots
+// there, which it maps; two of what comes from elsewhere.
+std::int64_t own_weight_bytes(const EngineSettings& settings) {
+  std::int64_t bytes = 0;
+  for (const TensorSpec& spec : weight_specs(settings.config, settings.dtype))
+    bytes += static_cast<std::int64_t>(byte_count(spec.dtype, spec.shape));
+  if (!settings.base.empty()) return 0;
+  const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(settings.sync);
+  if (settings.sync.empty() || !endpoint.ok()) return bytes;
+  return keeps_slots_on_gpu(*endpoint) ? 0 : 2 * bytes;
 }
 
 void say(std::string_view line) {
@@ -356,7 +328,8 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   absl::StatusOr<ModelConfig> config = read_config(settings.folder);
   BASCULE_TRY(of_flag(config.status(), "model", settings.folder.string(), kModelAdvice));
   settings.config = *std::move(config);
-  BASCULE_ASSIGN(const CacheSize cache, size_cache(settings.config, settings.dtype, settings.device));
+  BASCULE_ASSIGN(const CacheSize cache,
+                 cache_size(settings.config, settings.dtype, settings.device, own_weight_bytes(settings)));
   settings.max_model_len = cache.max_model_len;
   BASCULE_ASSIGN(settings.defaults, request_defaults(settings.folder));
   settings.engine = engine_options(cache);

@@ -157,6 +157,7 @@ std::vector<RolloutRequest> EngineGroups::requests_for(const std::vector<std::si
                         .temperature = flags.temperature,
                         .top_k = flags.top_k,
                         .top_p = flags.top_p,
+                        .min_p = flags.min_p,
                         .seed = mix(flags.seed ^ mix(place))});
   }
   return requests;

@@ -26,7 +26,8 @@ constexpr const char* kFlags =
     "task operands prompt_column answer_column sync_every max_staleness max_tokens group_size temperature reward "
     "scale_rewards prompts_per_step loss epsilon_low epsilon_high beta seed importance_cap learning_rate "
     "num_iterations weight_decay warmup_steps decay_steps lr_schedule min_learning_rate importance_level "
-    "off_policy_mask mini_batches overlong_buffer overlong_penalty dynamic_sampling max_grad_norm top_k top_p chat "
+    "off_policy_mask mini_batches overlong_buffer overlong_penalty dynamic_sampling max_grad_norm top_k top_p min_p "
+    "chat "
     "system_prompt chat_template_kwargs engine_dtype lora_rank lora_alpha lora_rslora lora_targets lora_dropout";
 
 constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left

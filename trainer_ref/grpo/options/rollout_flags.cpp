@@ -22,6 +22,10 @@ ABSL_FLAG(int64_t, top_k, 0,
 ABSL_FLAG(double, top_p, 1,
           "Completions are sampled from the likeliest tokens that together have this probability; see --top-k");
 ABSL_FLAG(
+    double, min_p, 0,
+    "Completions are sampled from the tokens that are at least this many times as likely as the likeliest one; 0: "
+    "from all; see --top-k");
+ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, such as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
     "answer: in \\boxed{…}, after ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (reads "
@@ -49,7 +53,8 @@ absl::Status check(const TaskFlags& task, RunKind kind) {
   const int group = absl::GetFlag(FLAGS_group_size);
   const double temperature = absl::GetFlag(FLAGS_temperature);
   const std::int64_t top_k = absl::GetFlag(FLAGS_top_k), max_tokens = absl::GetFlag(FLAGS_max_tokens);
-  const double top_p = absl::GetFlag(FLAGS_top_p), epochs = absl::GetFlag(FLAGS_epochs);
+  const double top_p = absl::GetFlag(FLAGS_top_p), min_p = absl::GetFlag(FLAGS_min_p),
+               epochs = absl::GetFlag(FLAGS_epochs);
   const std::optional<std::int64_t> steps = absl::GetFlag(FLAGS_steps);
   FlagChecks checks;
   checks.at_least<std::int64_t>("steps", steps.value_or(kDefaultSteps), 1)
@@ -69,6 +74,8 @@ absl::Status check(const TaskFlags& task, RunKind kind) {
             "from 2 to ", kMostTokens, ", as --top-k=50; completions of a group must differ")
       .that(top_p > 0 && top_p <= 1, "top-p", top_p,
             "give a value above 0, at most 1, as --top-p=0.95; completions of a group must differ")
+      .that(min_p >= 0 && min_p < 1, "min-p", min_p,
+            "give a value from 0, below 1, as --min-p=0.05; completions of a group must differ")
       .positive_time("reward-timeout", absl::GetFlag(FLAGS_reward_timeout), "60s")
       .between<std::int64_t>("overlong-buffer", absl::GetFlag(FLAGS_overlong_buffer), 0, max_tokens)
       .between("overlong-penalty", absl::GetFlag(FLAGS_overlong_penalty), 0.0, kMostOfANumber, 1.0)
@@ -88,6 +95,7 @@ absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind 
                       .temperature = absl::GetFlag(FLAGS_temperature),
                       .top_k = absl::GetFlag(FLAGS_top_k),
                       .top_p = absl::GetFlag(FLAGS_top_p),
+                      .min_p = absl::GetFlag(FLAGS_min_p),
                       .seed = absl::GetFlag(FLAGS_seed),
                       .dynamic_sampling = absl::GetFlag(FLAGS_dynamic_sampling)};
 }

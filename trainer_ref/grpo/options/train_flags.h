@@ -50,6 +50,7 @@ struct RolloutFlags {
   double temperature = 1;
   std::int64_t top_k = 0;  // 0: all tokens
   double top_p = 1;        // 1: all tokens
+  double min_p = 0;        // 0: all tokens
   std::uint64_t seed = 0;
   std::int64_t dynamic_sampling = 0;  // how often further problems may replace flat completion groups
 };

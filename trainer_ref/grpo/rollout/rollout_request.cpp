@@ -51,7 +51,7 @@ std::string to_json(const RolloutRequest& request, std::string_view model) {
                       {"temperature", request.temperature},
                       {"top_k", request.top_k},
                       {"top_p", request.top_p},
-                      {"min_p", 0},
+                      {"min_p", request.min_p},
                       {"repetition_penalty", 1},
                       {"presence_penalty", 0},
                       {"frequency_penalty", 0},

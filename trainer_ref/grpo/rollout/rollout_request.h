@@ -19,6 +19,7 @@ struct RolloutRequest {
   double temperature = 1;
   std::int64_t top_k = 0;  // the likeliest tokens that may be sampled; 0: all
   double top_p = 1;        // the likeliest tokens that together have this probability; 1: all
+  double min_p = 0;        // tokens that have this share of the likeliest one's probability, or more; 0: all
   std::uint64_t seed = 0;
 };
 

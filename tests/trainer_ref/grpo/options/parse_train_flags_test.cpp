@@ -62,6 +62,7 @@ TEST_F(TrainFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--temperature=0"}), HasSubstr("completions of a group must differ"));
   EXPECT_THAT(refusal({"--temperature=1e-7"}), HasSubstr("give a value from 1e-06 to 100, as --temperature=1"));
   EXPECT_THAT(refusal({"--top-k=1"}), HasSubstr("--top-k=1: give 0, for all tokens, or a value from 2 to"));
+  EXPECT_THAT(refusal({"--min-p=1"}), HasSubstr("--min-p=1: give a value from 0, below 1"));
   EXPECT_THAT(refusal({"--top-p=0"}), HasSubstr("--top-p=0: give a value above 0, at most 1, as --top-p=0.95"));
   EXPECT_THAT(refusal({"--epochs=2"}), HasSubstr("--epochs=2: it counts passes over a file; add --task=data"));
   EXPECT_THAT(refusal({"--task=data", "--data=f", "--epochs=2", "--steps=60"}),
