@@ -87,8 +87,8 @@ TEST_F(EngineMemory, IsTheShareOfTheGpuThatItIsTold) {
   const Program engine = serve({"--device", "cuda:0", "--cache-bytes", "0", "--gpu-memory-utilization", "0.3"});
   EXPECT_GT(used() - before, 0.25);
   EXPECT_LT(used() - before, 0.31);
-  const Program second = run({"--model", checkpoint().string(), "--device", "cuda:0", "--listen", "127.0.0.1:0",
-                              "--gpu-memory-utilization", "0.9"});
+  Program second = run({"--model", checkpoint().string(), "--device", "cuda:0", "--listen", "127.0.0.1:0",
+                        "--gpu-memory-utilization", "0.9"});
   EXPECT_TRUE(eventually([&] { return !second.running(); }, kPatience));
   EXPECT_THAT(second.output(), ::testing::HasSubstr("--gpu-memory-utilization=0.9: cuda:0 has "));
 }
