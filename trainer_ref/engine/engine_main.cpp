@@ -31,8 +31,9 @@ const ProgramInfo& program() {
   static const ProgramInfo info = engine_program(
       "generates text with a decoder, over HTTP.\n\n"
       "Serves OpenAI's /v1/completions, /v1/chat/completions and /v1/models, /tokenize, /detokenize, /health and\n"
-      "/metrics (docs/guide/engine-api.md), and /sleep, /wake_up and /is_sleeping, which lend the cache's\n"
-      "memory to a trainer. --adapter serves LoRA adapters beside the model. With --sync it takes its weights from a "
+      "/metrics (docs/guide/engine-api.md), and vLLM's /sleep, /wake_up and /is_sleeping, which lend the cache's\n"
+      "memory to a trainer, /pause and /resume, and its routes of weight transfer. --adapter serves LoRA adapters "
+      "beside the model. With --sync it takes its weights from a "
       "trainer and flips to each new version between two\n"
       "tokens. Prints its address to stdout once it listens; /health is 503 until a version is served.\n"
       "SIGTERM, SIGINT or SIGHUP lets running requests finish; a second one ends it at once.");
@@ -60,6 +61,7 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   card.max_batch = static_cast<std::int64_t>(settings.engine.limits.max_batch);
   card.max_choices = settings.max_choices;
   card.worker = settings.worker;
+  card.sync = settings.sync;
   card.device = settings.device.str();
   card.created = absl::ToUnixSeconds(absl::Now());
   card.logprobs = settings.logprobs;

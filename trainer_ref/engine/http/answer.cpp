@@ -7,6 +7,7 @@
 
 #include <bascule/trainer_ref/engine/http/api.h>
 #include <bascule/trainer_ref/engine/http/logprobs_json.h>
+#include <bascule/trainer_ref/engine/http/trl_answer.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -153,6 +154,7 @@ std::vector<const Sequence*> Answer::returned(const Completion& completion) cons
 }
 
 std::string Answer::whole(const Completion& completion) {
+  if (options_.form != AnswerForm::kOpenAi) return trl_answer(options_, completion);
   json choices = json::array();
   for (const Sequence* sequence : returned(completion)) {
     json choice = told(sequence->choice, {.samples = sequence->samples,

@@ -29,9 +29,8 @@ std::string tokenizer_info_json(const ModelCard& card);
 // letters, digits and "_-." become %XX.
 std::string header_list(std::span<const std::string> names);
 
-// `state` is "serving", "joining" (no version yet), "failed", "sleeping" or "draining".
+// `state` is "serving", "joining" (no version yet), "failed", "paused", "sleeping" or "draining".
 std::string health_json(const EngineStats& stats, std::string_view state, const ModelCard& card);
-std::string sleeping_json(const EngineStats& stats);  // {"is_sleeping": true}
 std::string metrics_text(const EngineStats& stats, const ModelCard& card);
 
 }  // namespace bascule::ref

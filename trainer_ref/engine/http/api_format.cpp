@@ -135,8 +135,6 @@ std::string health_json(const EngineStats& stats, std::string_view state, const 
   return dumped(health);
 }
 
-std::string sleeping_json(const EngineStats& stats) { return dumped({{"is_sleeping", stats.asleep}}); }
-
 std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
   Exposition page("bascule_engine_");
   page.family("device", "gauge", "Where it computes.");
@@ -163,6 +161,7 @@ std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
   page.counter("graphs_recorded_total", "Graphs recorded: shapes of steps, times slots.", stats.graphs.recorded);
   page.counter("graph_replays_total", "Steps that were replayed as a graph.", stats.graphs.replayed);
   page.gauge("sleeping", "1 while the cache is released, or about to be.", stats.asleep ? 1 : 0);
+  page.gauge("paused", "1 while no request begins.", stats.paused ? 1 : 0);
   page.gauge("serving", "1 while a version is served.", stats.served.ready ? 1 : 0);
   page.counter("flips_total", "Versions flipped to.", stats.flips);
   page.counter("stall_seconds_total", "Seconds that flips kept the engine from stepping.", stats.stall_seconds);

@@ -18,8 +18,15 @@ namespace bascule::ref {
 
 using Prompts = std::vector<std::vector<std::int64_t>>;
 
+enum class AnswerForm {
+  kOpenAi,
+  kTrl,       // of TRL's older server (trl_answer.h)
+  kOlderTrl,  // of that server before TRL 0.29
+};
+
 // How a client wants to read its answer.
 struct AnswerOptions {
+  AnswerForm form = AnswerForm::kOpenAi;
   bool chat = false;
   bool stream = false;
   bool include_usage = false;  // of a stream
@@ -54,6 +61,12 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCa
                                             const std::stop_token& stop = {});
 absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed,
                                       const std::stop_token& stop = {});
+
+// The same for TRL's older server.
+absl::StatusOr<ApiRequest> parse_trl_generate(std::string_view json, const ModelCard& card, std::uint64_t seed,
+                                              const std::stop_token& stop = {});
+absl::StatusOr<ApiRequest> parse_trl_chat(std::string_view json, const ModelCard& card, std::uint64_t seed,
+                                          const std::stop_token& stop = {});
 
 struct TokenizeRequest {
   std::vector<std::int64_t> tokens;

@@ -1,4 +1,5 @@
-// /v1/completions and /v1/chat/completions: from a request to its answer, whole or as a stream of events.
+// /v1/completions, /v1/chat/completions and those of TRL's older server: from a request to its answer, whole or as a
+// stream of events.
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +47,14 @@ HttpRoutes::Reply HttpRoutes::complete(HttpRequest& request, HttpConnection& con
 
 HttpRoutes::Reply HttpRoutes::chat(HttpRequest& request, HttpConnection& connection) {
   return generate(&parse_chat, request, connection);
+}
+
+HttpRoutes::Reply HttpRoutes::trl_generate(HttpRequest& request, HttpConnection& connection) {
+  return generate(&parse_trl_generate, request, connection);
+}
+
+HttpRoutes::Reply HttpRoutes::trl_chat(HttpRequest& request, HttpConnection& connection) {
+  return generate(&parse_trl_chat, request, connection);
 }
 
 HttpRoutes::Reply HttpRoutes::generate(Parse* parse, HttpRequest& request, HttpConnection& connection) {

@@ -40,7 +40,7 @@ struct HttpRoutes::Route {
 
 std::span<const HttpRoutes::Route> HttpRoutes::routes() {
   using http::verb;
-  static constexpr std::array<Route, 20> kRoutes{{
+  static constexpr std::array<Route, 40> kRoutes{{
       {"/v1/completions", verb::post, false, false, &HttpRoutes::complete},
       {"/v1/chat/completions", verb::post, false, false, &HttpRoutes::chat},
       {"/v1/models", verb::get, false, false, &HttpRoutes::models},
@@ -61,6 +61,26 @@ std::span<const HttpRoutes::Route> HttpRoutes::routes() {
       {"/sleep", verb::post, false, false, &HttpRoutes::sleep},
       {"/wake_up", verb::post, false, false, &HttpRoutes::wake_up},
       {"/is_sleeping", verb::get, true, false, &HttpRoutes::is_sleeping},
+      {"/pause", verb::post, false, false, &HttpRoutes::pause},
+      {"/resume", verb::post, false, false, &HttpRoutes::resume},
+      {"/is_paused", verb::get, true, false, &HttpRoutes::is_paused},
+      {"/reset_prefix_cache", verb::post, false, false, &HttpRoutes::reset_prefix_cache},
+      {"/init_weight_transfer_engine", verb::post, false, false, &HttpRoutes::init_weight_transfer},
+      {"/start_weight_update", verb::post, false, false, &HttpRoutes::start_weight_update},
+      {"/start_draft_weight_update", verb::post, false, false, &HttpRoutes::needs_draft_model},
+      {"/update_weights", verb::post, false, false, &HttpRoutes::update_weights},
+      {"/finish_weight_update", verb::post, false, false, &HttpRoutes::finish_weight_update},
+      {"/update_weight_version", verb::post, false, false, &HttpRoutes::update_weight_version},
+      {"/weight_info", verb::get, false, false, &HttpRoutes::weight_info},
+      {"/shutdown_weight_transfer_engine", verb::post, false, false, &HttpRoutes::shutdown_weight_transfer},
+      {"/get_world_size", verb::get, false, false, &HttpRoutes::get_world_size},
+      {"/server_info", verb::get, false, false, &HttpRoutes::server_info},
+      {"/generate", verb::post, false, false, &HttpRoutes::trl_generate},
+      {"/chat", verb::post, false, false, &HttpRoutes::trl_chat},
+      {"/init_communicator", verb::post, false, false, &HttpRoutes::needs_group},
+      {"/update_named_param", verb::post, false, false, &HttpRoutes::needs_group},
+      {"/batch_update_named_params", verb::post, false, false, &HttpRoutes::needs_group},
+      {"/close_communicator", verb::post, false, false, &HttpRoutes::needs_group},
   }};
   return kRoutes;
 }

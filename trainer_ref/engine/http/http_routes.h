@@ -3,7 +3,9 @@
 // Threads: the io_context's. What takes long runs in a WorkPool.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <span>
@@ -77,9 +79,26 @@ class HttpRoutes {
   Reply one_model(HttpRequest& request, HttpConnection& connection);
   Reply health(HttpRequest& request, HttpConnection& connection);
   Reply metrics(HttpRequest& request, HttpConnection& connection);
+  Reply trl_generate(HttpRequest& request, HttpConnection& connection);
+  Reply trl_chat(HttpRequest& request, HttpConnection& connection);
   Reply sleep(HttpRequest& request, HttpConnection& connection);
   Reply wake_up(HttpRequest& request, HttpConnection& connection);
   Reply is_sleeping(HttpRequest& request, HttpConnection& connection);
+  Reply pause(HttpRequest& request, HttpConnection& connection);
+  Reply resume(HttpRequest& request, HttpConnection& connection);
+  Reply is_paused(HttpRequest& request, HttpConnection& connection);
+  Reply reset_prefix_cache(HttpRequest& request, HttpConnection& connection);
+  Reply init_weight_transfer(HttpRequest& request, HttpConnection& connection);
+  Reply start_weight_update(HttpRequest& request, HttpConnection& connection);
+  Reply update_weights(HttpRequest& request, HttpConnection& connection);
+  Reply finish_weight_update(HttpRequest& request, HttpConnection& connection);
+  Reply update_weight_version(HttpRequest& request, HttpConnection& connection);
+  Reply weight_info(HttpRequest& request, HttpConnection& connection);
+  Reply shutdown_weight_transfer(HttpRequest& request, HttpConnection& connection);
+  Reply get_world_size(HttpRequest& request, HttpConnection& connection);
+  Reply server_info(HttpRequest& request, HttpConnection& connection);
+  Reply needs_group(HttpRequest& request, HttpConnection& connection);
+  Reply needs_draft_model(HttpRequest& request, HttpConnection& connection);
   Reply load_lora_adapter(HttpRequest& request, HttpConnection& connection);
   Reply unload_lora_adapter(HttpRequest& request, HttpConnection& connection);
   Reply set_lora_adapter(HttpRequest& request, HttpConnection& connection);
@@ -87,7 +106,9 @@ class HttpRoutes {
   Reply lora_load(HttpRequest& request, HttpConnection& connection);
   Reply load(ParseAdapter* parse, HttpRequest& request, HttpConnection& connection);
   boost::asio::awaitable<absl::Status> first_version(std::string name, Served before);
-  Reply rest(bool sleep, std::string_view target);
+  Reply ask(std::function<void(Engine::Told)> begin, std::function<nlohmann::json()> text);
+  bool sleeps() const;
+  absl::StatusOr<std::optional<std::string>> name_version(std::string_view body, const char* field);
   Reply convert(Convert* convert, HttpRequest& request, HttpConnection& connection);
   boost::asio::awaitable<void> settle();
   std::shared_ptr<Waiting> watch(const HttpRequest& request, HttpConnection& connection);
@@ -100,8 +121,14 @@ class HttpRoutes {
   const std::shared_ptr<AdapterLoader> loader_;
   std::mt19937_64 seeds_{std::random_device{}()};
   bool draining_ = false;
-  WorkPool loads_;  // reads adapters: files may be slow, and no request may wait for them
-  WorkPool pool_;   // last: their threads use the rest
+  struct NamedVersion {
+    Epoch epoch = 0;
+    Version version = 0;
+    std::optional<std::string> name = {};
+  };
+  NamedVersion named_version_;  // as a client called it
+  WorkPool loads_;              // reads adapters: files may be slow, and no request may wait for them
+  WorkPool pool_;               // last: their threads use the rest
 };
 
 }  // namespace bascule::ref

@@ -1,5 +1,4 @@
 // The routes that generate nothing: models and tokens, and the engine's state.
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/engine/http/http_routes.h>
+#include <bascule/trainer_ref/engine/http/http_target.h>
 #include <bascule/trainer_ref/engine/http/http_work.h>
 #include <bascule/trainer_ref/http/exposition.h>
 #include <bascule/trainer_ref/http/http_wire.h>
@@ -20,40 +20,9 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kCommitWait{500}, kCommitStep{1};
 
-std::string_view target_of(const HttpHeader& header) { return {header.target().data(), header.target().size()}; }
-
 Routed routed(HttpAnswer answer, const std::vector<std::string>& ignored = {}) {
   if (!ignored.empty()) answer.set(kIgnoredFields, header_list(ignored));
   return {.answer = std::move(answer)};
-}
-
-// A part of a path, in which clients may write any byte as %XX: openai writes a name's slash so.
-std::string without_percents(std::string_view text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned byte = 0;
-    const char* digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      plain += static_cast<char>(byte);
-      i += 2;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
-
-// The value of `name` in a target's query.
-std::optional<std::string> query_value(std::string_view target, std::string_view name) {
-  std::size_t begin = target.find('?');
-  while (begin != target.npos) {
-    const std::string_view rest = target.substr(begin + 1);
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('='))
-      return std::string(pair.substr(name.size() + 1));
-    begin = target.find('&', begin + 1);
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -136,6 +105,7 @@ HttpRoutes::Reply HttpRoutes::health(HttpRequest& /*request*/, HttpConnection& /
   const EngineStats stats = engine_.stats();
   const char* state = draining_              ? "draining"
                       : stats.asleep         ? "sleeping"
+                      : stats.paused         ? "paused"
                       : stats.served.ready   ? "serving"
                       : stats.served.version ? "failed"
                                              : "joining";
@@ -146,37 +116,6 @@ HttpRoutes::Reply HttpRoutes::health(HttpRequest& /*request*/, HttpConnection& /
 HttpRoutes::Reply HttpRoutes::metrics(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_await settle();
   co_return routed(answer(200, metrics_text(engine_.stats(), card_), kExpositionType));
-}
-
-HttpRoutes::Reply HttpRoutes::sleep(HttpRequest& request, HttpConnection& /*connection*/) {
-  return rest(true, target_of(request));
-}
-
-HttpRoutes::Reply HttpRoutes::wake_up(HttpRequest& request, HttpConnection& /*connection*/) {
-  return rest(false, target_of(request));
-}
-
-HttpRoutes::Reply HttpRoutes::is_sleeping(HttpRequest& /*request*/, HttpConnection& /*connection*/) {
-  co_return routed(answer(200, sleeping_json(engine_.stats())));
-}
-
-// /sleep?mode=wait|abort and /wake_up: answered once done.
-HttpRoutes::Reply HttpRoutes::rest(bool sleep, std::string_view target) {
-  const std::string mode = query_value(target, "mode").value_or("wait");
-  if (mode != "wait" && mode != "abort")
-    co_return routed(refusal(400, cat("mode: expected wait (running requests finish first) or abort, found ", mode)));
-  const auto waiting = std::make_shared<Waiting>(io_);
-  const Promised<absl::Status> promised(waiting);
-  const auto done = [promised](const absl::Status& status) { promised.tell(status); };
-  if (sleep) {
-    engine_.sleep(mode == "abort", done);
-  } else {
-    engine_.wake_up(done);
-  }
-  co_await wait(*waiting, [&] { return promised.get() != nullptr; });
-  const absl::Status& status = *promised.get();
-  if (!status.ok()) co_return routed(refusal(status));
-  co_return routed(answer(200, sleeping_json(engine_.stats())));
 }
 
 }  // namespace bascule::ref

@@ -36,6 +36,7 @@ struct ModelCard {
   std::int64_t max_batch = 0;       // the most completions of one prompt
   std::int64_t max_choices = 1024;  // prompts times n in one request
   std::string worker;
+  std::string sync;            // the endpoint of the trainer whose versions it serves; empty: none
   std::string device = "cpu";  // where it computes
   // Text to token ids and back, if the tokenizer can be read; `no_text` says why it cannot.
   std::optional<Tokenizer> tokenizer;

@@ -46,6 +46,7 @@ struct EngineStats {
   std::uint64_t steps = 0, preemptions = 0, flips = 0;
   double stall_seconds = 0;  // spent in flips, in all
   GraphCounts graphs;
+  bool paused = false;  // requests are taken, and none begins
   bool asleep = false;  // or about to be: nothing new is taken
 };
 

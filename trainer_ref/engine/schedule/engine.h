@@ -4,8 +4,8 @@
 // not wait for the host. The next step continues from tokens that only the device knows yet, so a sequence that ends
 // with the last step is computed once too often. Both steps are completed before requests or weights change.
 //
-// While the engine is asleep, it accepts no requests and holds no cache, so that others can use the memory; it
-// continues to flip.
+// While the engine is paused, it begins no requests. While it is asleep, it accepts no requests and holds no cache, so
+// that others can use the memory; it continues to flip.
 //
 // Threads: all but start and stop may be called from any thread, and return at once. A callback is called once, on the
 // engine's thread, and must return at once.
@@ -38,6 +38,13 @@ enum class OnUpdate {
   kKeep,   // they continue with the new weights; each token records which weights made it
   kAbort,  // they end with what they have and finish_reason "abort"
   kWait,   // the flip waits for them, and what has not begun waits for the flip
+};
+
+// What happens to running requests when the engine is paused.
+enum class PauseMode {
+  kAbort,  // they end with what they have and finish_reason "abort"
+  kWait,   // they finish
+  kKeep,   // they stay where they are, and continue at resume()
 };
 
 struct EngineOptions {
@@ -79,21 +86,28 @@ class Engine {
 
   // Accepts no new requests, and frees the cache once all running and waiting ones have ended. With `abort`, ends them
   // now, with what they have. Then calls `done`, with ABORTED if wake_up() came first.
-  using Slept = std::function<void(const absl::Status&)>;
-  void sleep(bool abort, Slept done);
+  using Told = std::function<void(const absl::Status&)>;
+  void sleep(bool abort, Told done);
   // Allocates the cache and accepts requests again. If there is too little memory, reports UNAVAILABLE and stays
-  // asleep.
-  void wake_up(Slept done);
+  // asleep. Ends a pause.
+  void wake_up(Told done);
+
+  // Takes requests, but begins none until resume(); flips go on. Calls `done` once nothing runs, with ABORTED if the
+  // pause ended before: by resume(), wake_up() or sleep(). `clear_cache` then also does what reset_cache() does, except
+  // with kKeep. A second call changes the mode.
+  void pause(PauseMode mode, bool clear_cache, Told done);
+  void resume(Told done);
+  // Lets no later request find what was computed before. With `recompute`, running ones also compute theirs anew.
+  void reset_cache(bool recompute, Told done);
 
   // Serves an adapter under a name. Calls `done` with OK once it is listed: its first version may still have to come
   // (AdapterEntry::served). With `in_place`, an adapter of that name gets the new weights as soon as they can be
   // served, and its requests continue with them; else ALREADY_EXISTS. Also returns the errors of Runner::set_adapter().
-  using Loaded = std::function<void(const absl::Status&)>;
-  void load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Loaded done);
+  void load_adapter(AdapterEntry entry, bool in_place, std::unique_ptr<AdapterWeights> weights, Told done);
   // Stops taking requests for an adapter; running ones end with it, and then it is removed. NOT_FOUND if there is
   // none.
   // With `only`, also NOT_FOUND if another adapter has the name by now.
-  void unload_adapter(std::string name, Loaded done, AdapterId only = kNoAdapter);
+  void unload_adapter(std::string name, Told done, AdapterId only = kNoAdapter);
   AdapterDirectory& adapters() { return adapters_.directory(); }
 
   EngineStats stats() const;
@@ -117,24 +131,37 @@ class Engine {
   struct AbortAll {};
   struct Sleep {
     bool abort;
-    Slept done;
+    Told done;
   };
   struct WakeUp {
     std::uint64_t sleeps;  // calls of sleep() before it
-    Slept done;
+    Told done;
+  };
+  struct Pause {
+    PauseMode mode;
+    bool clear_cache;
+    std::vector<Told> asked;  // and not told yet that nothing runs
+  };
+  struct Resume {
+    Told done;
+  };
+  struct ResetCache {
+    bool recompute;
+    Told done;
   };
   struct LoadAdapter {
     AdapterEntry entry;
     bool in_place;
     std::unique_ptr<AdapterWeights> weights;
-    Loaded done;
+    Told done;
   };
   struct UnloadAdapter {
     std::string name;
     AdapterId only;
-    Loaded done;
+    Told done;
   };
-  using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp, LoadAdapter, UnloadAdapter>;
+  using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp, Pause, Resume, ResetCache, LoadAdapter,
+                               UnloadAdapter>;
   struct Pending {
     Done done;
     AdapterId adapter = kNoAdapter;
@@ -149,9 +176,15 @@ class Engine {
   void obey(AbortAll command);
   void obey(Sleep command);
   void obey(const WakeUp& command);
+  void obey(Pause command);
+  void obey(const Resume& command);
+  void obey(const ResetCache& command);
   void obey(LoadAdapter command);
   void obey(const UnloadAdapter& command);
   void fall_asleep();
+  void end_pause();
+  void settle_pause();
+  bool may_step() const;
   bool flip_waits();
   void flip();
   bool flip_adapters(double seconds);  // of the commit; whether it changed any
@@ -183,7 +216,8 @@ class Engine {
   std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
   std::optional<Step> ahead_;                 // started and not completed
   bool asleep_ = false;                       // the cache is given back
-  std::vector<Slept> falling_asleep_;         // callers of sleep() that wait until it sleeps
+  std::vector<Told> falling_asleep_;          // callers of sleep() that wait until it sleeps
+  std::optional<Pause> pause_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
