@@ -250,6 +250,42 @@ TEST_F(EngineVerbs, AnswersAsTheOlderServerOfTrlDoes) {
   refused("/generate/", R"({"prompts": ["a"], "temperature": -1})", HasSubstr("temperature"));
 }
 
+// As environments of Atropos ask: of the log-probabilities, they read the first of each token's object.
+TEST_F(EngineVerbs, AnswersAsVllmsSmallServerDoes) {
+  const std::string folder = ref::test::family_folder("qwen2").string();
+  const Program engine = serve({"--model", folder});
+  const auto item = ref::test::expected_of("qwen2", "texts").front();
+  const Json request{{"prompt", {{"prompt_token_ids", item["prompt_token_ids"]}}},
+                     {"logprobs", 0},
+                     {"temperature", 0},
+                     {"n", 2},
+                     {"max_tokens", 12}};
+  const Json answer = posted("/generate", request.dump());
+  EXPECT_EQ(answer["token_ids"], Json({item["token_ids"], item["token_ids"]}));
+  EXPECT_EQ(answer["prompt_token_ids"], item["prompt_token_ids"]);
+  ASSERT_EQ(answer["logprobs"][1].size(), item["token_ids"].size());
+  for (std::size_t i = 0; i < item["token_ids"].size(); ++i) {
+    const Json& first = answer["logprobs"][1][i][0];
+    EXPECT_EQ(first.begin().key(), std::to_string(item["token_ids"][i].get<int>()));
+    EXPECT_LE(first.begin().value().get<double>(), 0);
+  }
+  EXPECT_EQ(answer["text"].size(), 2U);
+  EXPECT_EQ(answer["finish_reasons"].size(), 2U);
+
+  const Json by_text =
+      posted("/generate",
+             Json{{"prompt", item["prompt"]}, {"temperature", 0}, {"max_tokens", 12}, {"prompt_logprobs", 1}}.dump());
+  EXPECT_EQ(by_text["text"][0], answer["text"][0]);
+  EXPECT_FALSE(by_text.contains("logprobs"));
+  ASSERT_EQ(by_text["prompt_logprobs"].size(), item["prompt_token_ids"].size());
+  EXPECT_TRUE(by_text["prompt_logprobs"][0].is_null());
+  EXPECT_TRUE(by_text["prompt_logprobs"][1].contains(std::to_string(item["prompt_token_ids"][1].get<int>())));
+
+  refused("/generate", R"({"max_tokens": 3})", HasSubstr("found neither"));
+  refused("/generate", R"({"prompt": {"text": "a"}})", HasSubstr("prompt_token_ids"));
+  refused("/generate", R"({"prompt": "a", "stream": true})", HasSubstr("/v1/completions"));
+}
+
 TEST_F(EngineVerbs, ChatsAsTheOlderServerOfTrlDoes) {
   const std::filesystem::path folder = folder_ / "chat";
   std::filesystem::copy(ref::test::family_folder("qwen2"), folder);

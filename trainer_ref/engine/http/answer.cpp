@@ -8,6 +8,7 @@
 #include <bascule/trainer_ref/engine/http/api.h>
 #include <bascule/trainer_ref/engine/http/logprobs_json.h>
 #include <bascule/trainer_ref/engine/http/trl_answer.h>
+#include <bascule/trainer_ref/engine/http/vllm_answer.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -154,7 +155,8 @@ std::vector<const Sequence*> Answer::returned(const Completion& completion) cons
 }
 
 std::string Answer::whole(const Completion& completion) {
-  if (options_.form != AnswerForm::kOpenAi) return trl_answer(options_, completion);
+  if (options_.form == AnswerForm::kTrl || options_.form == AnswerForm::kOlderTrl)
+    return trl_answer(options_, completion);
   json choices = json::array();
   for (const Sequence* sequence : returned(completion)) {
     json choice = told(sequence->choice, {.samples = sequence->samples,
@@ -171,6 +173,7 @@ std::string Answer::whole(const Completion& completion) {
     }
     choices.push_back(std::move(choice));
   }
+  if (options_.form == AnswerForm::kVllm) return vllm_answer(choices, options_, completion, card_);
   json answer = around(std::move(choices), options_.chat ? "chat.completion" : "text_completion");
   answer["usage"] = usage_json(completion, options_.n);
   if (options_.chat && options_.return_token_ids) answer["prompt_token_ids"] = options_.prompts.front();

@@ -22,6 +22,7 @@ enum class AnswerForm {
   kOpenAi,
   kTrl,       // of TRL's older server (trl_answer.h)
   kOlderTrl,  // of that server before TRL 0.29
+  kVllm,      // of vLLM's own small server (vllm_answer.h)
 };
 
 // How a client wants to read its answer.
@@ -62,6 +63,9 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCa
 absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed,
                                       const std::stop_token& stop = {});
 
+// The same for /generate, of vLLM's own small server or of TRL's older one, which differ in their fields.
+absl::StatusOr<ApiRequest> parse_generate(std::string_view json, const ModelCard& card, std::uint64_t seed,
+                                          const std::stop_token& stop = {});
 // The same for TRL's older server.
 absl::StatusOr<ApiRequest> parse_trl_generate(std::string_view json, const ModelCard& card, std::uint64_t seed,
                                               const std::stop_token& stop = {});

@@ -1,5 +1,5 @@
-// /v1/completions, /v1/chat/completions and those of TRL's older server: from a request to its answer, whole or as a
-// stream of events.
+// /v1/completions, /v1/chat/completions, and /generate and /chat of other servers: from a request to its answer, whole
+// or as a stream of events.
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,8 +49,8 @@ HttpRoutes::Reply HttpRoutes::chat(HttpRequest& request, HttpConnection& connect
   return generate(&parse_chat, request, connection);
 }
 
-HttpRoutes::Reply HttpRoutes::trl_generate(HttpRequest& request, HttpConnection& connection) {
-  return generate(&parse_trl_generate, request, connection);
+HttpRoutes::Reply HttpRoutes::generate_once(HttpRequest& request, HttpConnection& connection) {
+  return generate(&parse_generate, request, connection);
 }
 
 HttpRoutes::Reply HttpRoutes::trl_chat(HttpRequest& request, HttpConnection& connection) {

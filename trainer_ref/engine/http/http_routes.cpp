@@ -75,7 +75,7 @@ std::span<const HttpRoutes::Route> HttpRoutes::routes() {
       {"/shutdown_weight_transfer_engine", verb::post, false, false, &HttpRoutes::shutdown_weight_transfer},
       {"/get_world_size", verb::get, false, false, &HttpRoutes::get_world_size},
       {"/server_info", verb::get, false, false, &HttpRoutes::server_info},
-      {"/generate", verb::post, false, false, &HttpRoutes::trl_generate},
+      {"/generate", verb::post, false, false, &HttpRoutes::generate_once},
       {"/chat", verb::post, false, false, &HttpRoutes::trl_chat},
       {"/init_communicator", verb::post, false, false, &HttpRoutes::needs_group},
       {"/update_named_param", verb::post, false, false, &HttpRoutes::needs_group},

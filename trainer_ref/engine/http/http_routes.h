@@ -79,7 +79,7 @@ class HttpRoutes {
   Reply one_model(HttpRequest& request, HttpConnection& connection);
   Reply health(HttpRequest& request, HttpConnection& connection);
   Reply metrics(HttpRequest& request, HttpConnection& connection);
-  Reply trl_generate(HttpRequest& request, HttpConnection& connection);
+  Reply generate_once(HttpRequest& request, HttpConnection& connection);
   Reply trl_chat(HttpRequest& request, HttpConnection& connection);
   Reply sleep(HttpRequest& request, HttpConnection& connection);
   Reply wake_up(HttpRequest& request, HttpConnection& connection);
