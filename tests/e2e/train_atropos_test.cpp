@@ -7,6 +7,13 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
+// Of eight steps.
+double mean_reward(const std::vector<nlohmann::json>& lines, std::size_t from) {
+  double sum = 0;
+  for (std::size_t i = from; i < from + 8; ++i) sum += lines[i]["reward_mean"].get<double>() / 8;
+  return sum;
+}
+
 TEST_F(Train, LearnsFromEnvironmentsOfAtropos) {
   const Program engine = this->engine("engine-0");
   const std::string url = url_of(engine);
@@ -17,13 +24,49 @@ TEST_F(Train, LearnsFromEnvironmentsOfAtropos) {
   EXPECT_EQ(train.wait(180s), 0) << train.output() << server.output();
   const std::vector<nlohmann::json> lines = metrics("out");
   ASSERT_EQ(lines.size(), 31U) << train.output();
-  const auto reward = [&](std::size_t from) {
-    double sum = 0;
-    for (std::size_t i = from; i < from + 8; ++i) sum += lines[i]["reward_mean"].get<double>() / 8;
-    return sum;
+  EXPECT_GT(mean_reward(lines, 23), mean_reward(lines, 1) + 0.1) << train.output();
+  EXPECT_LT(lines[1]["importance"]["capped"].get<double>(), 0.05) << "the engine's probabilities are the trainer's";
+}
+
+// Environments name no adapter: the engine must answer with the one that is trained.
+TEST_F(Train, LearnsAnAdapterFromEnvironmentsOfAtropos) {
+  const auto serve = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> command{
+        BASCULE_ENGINE, "--model",     BASCULE_DEMO_MODEL, "--adapter", "policy=" + sync_, "--worker", name,
+        "--listen",     "127.0.0.1:0", "--threads",        "1"};
+    command.insert(command.end(), more.begin(), more.end());
+    return Program(std::move(command), folder_ / (name + ".log"));
   };
-  EXPECT_GT(reward(23), reward(1) + 0.1) << train.output();
-  EXPECT_LT(lines[1]["importance_capped"], 0.05) << "the engine's probabilities are the trainer's";
+  const auto flags = [](const Program& server) {
+    return std::vector<std::string>{"--rollouts",
+                                    "atropos:" + url_of(server),
+                                    "--lora-rank",
+                                    "8",
+                                    "--learning-rate",
+                                    "4e-3",
+                                    "--prompts-per-step",
+                                    "32",
+                                    "--group-size",
+                                    "8",
+                                    "--max-tokens",
+                                    "10",
+                                    "--steps",
+                                    "12"};
+  };
+  {
+    const Program base = serve("engine-0", {});
+    const Program server({BASCULE_ATROPOS_ENVIRONMENT, url_of(base), "256"}, folder_ / "server-0.log");
+    Program train = trainer(url_of(base), "refused", flags(server));
+    EXPECT_EQ(train.wait(60s), 1);
+    EXPECT_THAT(train.output(), HasSubstr("--active-adapter=policy"));
+  }
+  const Program engine = serve("engine-1", {"--active-adapter", "policy"});
+  const Program server({BASCULE_ATROPOS_ENVIRONMENT, url_of(engine), "256"}, folder_ / "server-1.log");
+  Program train = trainer(url_of(engine), "out", flags(server));
+  EXPECT_EQ(train.wait(180s), 0) << train.output() << server.output();
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 13U) << train.output();
+  EXPECT_NEAR(lines[12]["importance"]["mean"].get<double>(), 1.0, 1e-4) << "sampled by the adapter as it is trained";
 }
 
 TEST_F(Train, NamesFlagsThatEnvironmentsOfAtroposDecide) {

@@ -152,6 +152,7 @@ absl::StatusOr<std::unique_ptr<AdapterWatch>> load_adapters(const EngineSettings
     if (status.ok()) status = load_adapter(engine, *loader, name, source).status();
     if (!status.ok()) return invalid_argument("--adapter=", name, "=", source, ": ", message_of(status));
   }
+  if (!settings.active_adapter.empty()) engine.adapters().activate(settings.active_adapter);
   if (settings.adapter_folder.empty()) return nullptr;
   auto watch = AdapterWatch::open(
       settings.adapter_folder, engine, *loader,

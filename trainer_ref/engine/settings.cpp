@@ -48,6 +48,9 @@ ABSL_FLAG(
     std::string, adapters, "",
     "A folder of adapters, or the URL of a folder of endpoints, such as shm:///run/user/1000/grpo/adapters: those "
     "in it are loaded as they appear, and unloaded as they go.");
+ABSL_FLAG(std::string, active_adapter, "",
+          "The name of an --adapter that requests get which name the model itself, or none, as after POST "
+          "/set_lora_adapter. For clients that cannot name an adapter.");
 ABSL_FLAG(int, max_adapters, 8,
           "The most adapters that are loaded at once, also by POST /v1/load_lora_adapter; 0: none can be.");
 ABSL_FLAG(int, max_adapter_rank, 512, "The highest rank of an adapter.");
@@ -164,6 +167,7 @@ absl::Status check_flags() {
 // --adapter and --adapters. The sources are opened later.
 absl::Status read_adapters(EngineSettings& settings) {
   settings.adapter_folder = absl::GetFlag(FLAGS_adapters);
+  settings.active_adapter = absl::GetFlag(FLAGS_active_adapter);
   settings.max_adapters = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_adapters));
   settings.max_adapter_rank = absl::GetFlag(FLAGS_max_adapter_rank);
   for (const std::string& given : absl::GetFlag(FLAGS_adapter).values) {
@@ -176,6 +180,10 @@ absl::Status read_adapters(EngineSettings& settings) {
   checks.that(settings.adapters.size() <= settings.max_adapters, "max-adapters", settings.max_adapters,
               "--adapter names ", settings.adapters.size(),
               " adapters; give as many or more, as --max-adapters=", settings.adapters.size());
+  checks.that(settings.active_adapter.empty() ||
+                  std::ranges::find(settings.adapters, settings.active_adapter, &EngineSettings::NamedAdapter::name) !=
+                      settings.adapters.end(),
+              "active-adapter", settings.active_adapter, "give the name of an --adapter=NAME=SOURCE");
   checks.that(settings.adapter_folder.empty() || settings.max_adapters > 0, "adapters", settings.adapter_folder,
               "with --max-adapters=0 none can be loaded; give more, as --max-adapters=8");
   return checks.status();

@@ -37,6 +37,7 @@ struct EngineSettings {
   };
   std::vector<NamedAdapter> adapters;
   std::string adapter_folder;  // empty: none
+  std::string active_adapter;  // of `adapters`, for requests that name the model itself; empty: none
   std::size_t max_adapters = 0;
   std::int64_t max_adapter_rank = 0;
 };

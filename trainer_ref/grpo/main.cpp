@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& 
   BASCULE_ASSIGN(spawn.engines, engines_to_spawn(spawn_flags, {.model = model,
                                                                .sync = sync,
                                                                .adapter = adapter_name_of(flags),
+                                                               .is_active = flags.atropos.on(),
                                                                .base = flags.lora.base,
                                                                .device = flags.compute.device.str(),
                                                                .threads = threads,

@@ -273,6 +273,7 @@ absl::Status Trainer::meet_engines() {
                                                          .url_of = hooks_.engine_url,
                                                          .api_key = key == nullptr ? "" : key,
                                                          .model = sends_adapter() ? flags_.lora.name : "",
+                                                         .needs_active = flags_.atropos.on(),
                                                          .request_timeout = flags_.engines.request_timeout,
                                                          .log = hooks_.log,
                                                          .stopped = hooks_.stopped});

@@ -34,6 +34,7 @@ json adapter_json(const ModelCard& card, const AdapterEntry& adapter) {
   model["created"] = adapter.created;
   model["root"] = adapter.source;
   model["parent"] = card.id;
+  model["active"] = card.adapters->active().value_or(AdapterEntry{}).id == adapter.id;
   model["ready"] = adapter.served.ready;
   model["epoch"] = adapter.served.epoch;
   model["version"] = adapter.served.version;
@@ -129,6 +130,7 @@ std::string health_json(const EngineStats& stats, std::string_view state, const 
   if (!stats.served.error.ok()) health["error"] = std::string(message_of(stats.served.error));
   for (const AdapterEntry& adapter : adapters_of(card))
     health["adapters"][adapter.name] = {{"ready", adapter.served.ready},
+                                        {"active", card.adapters->active().value_or(AdapterEntry{}).id == adapter.id},
                                         {"epoch", adapter.served.epoch},
                                         {"version", adapter.served.version},
                                         {"attached", adapter.served.attached}};

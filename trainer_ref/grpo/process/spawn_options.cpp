@@ -110,6 +110,7 @@ absl::StatusOr<std::vector<SpawnedEngine>> engines_to_spawn(const SpawnFlags& fl
           std::string("--listen=127.0.0.1:0")})
       command.push_back(word);
     if (!place.adapter.empty()) command.push_back(cat("--adapter=", place.adapter, "=", place.sync));
+    if (!place.adapter.empty() && place.is_active) command.push_back(cat("--active-adapter=", place.adapter));
     if (!place.base.empty()) command.push_back(cat("--base=", place.base));
     if (!by_files.contains("threads")) command.push_back(cat("--threads=", place.threads));
     const std::size_t devices = flags.devices.size();

@@ -90,6 +90,10 @@ absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration 
       if (health.ok() && health->attached && health->epoch != epoch)
         return failed_precondition("engine ", url, " is connected to another trainer: it serves epoch ", health->epoch,
                                    ", and this run's is ", epoch, advice);
+      if (health.ok() && health->attached && impl_->options.needs_active && !model.empty() && !health->active)
+        return failed_precondition("engine ", url,
+                                   " answers requests that name no adapter by the base model; start it ",
+                                   "with --active-adapter=", model, ", or POST /set_lora_adapter there");
       if (health.ok() && health->attached) {
         const auto [other, is_new] = urls.try_emplace(health->worker, url);
         if (is_new) break;

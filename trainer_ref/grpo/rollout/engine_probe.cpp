@@ -40,6 +40,7 @@ absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& cl
   };
   const nlohmann::json synced = adapter.empty() ? *body : value(value(*body, "adapters"), adapter);
   health.attached = value(synced, "attached") == true;
+  health.active = value(synced, "active") == true;
   if (value(synced, "epoch").is_number_unsigned()) health.epoch = value(synced, "epoch").get<std::uint64_t>();
   if (value(*body, "worker").is_string()) health.worker = value(*body, "worker").get<std::string>();
   return health;

@@ -15,6 +15,7 @@ namespace bascule::ref {
 // The health of an engine that serves.
 struct EngineHealth {
   bool attached = false;    // to a sender
+  bool active = false;      // requests that name the model itself get this adapter
   std::uint64_t epoch = 0;  // of that sender
   std::string worker;
 };

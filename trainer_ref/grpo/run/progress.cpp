@@ -100,8 +100,8 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
   for (const auto& [engine, use] : metrics.rollouts.use)
     if (use.busy_seconds > 0) generated += static_cast<double>(use.tokens) / use.busy_seconds;
   const double trained = static_cast<double>(metrics.update.tokens) / metrics.seconds.train;
-  line += cat("; ", with_commas(generated), " tokens per second from the engines, ", with_commas(trained),
-              " through the update");
+  line += cat("; ", generated > 0 ? cat(with_commas(generated), " tokens per second from the engines, ") : "",
+              with_commas(trained), generated > 0 ? "" : " tokens per second", " through the update");
   const std::int64_t left = last_step - metrics.step;
   if (left > 0)
     line += cat("; ", left, left == 1 ? " step more takes" : " steps more take", " about ", for_people(seconds_left));
