@@ -27,9 +27,8 @@ class AsyncWeights:
 
     def __init__(self, vllm_client: Any, weight_update_info: dict[str, Any], weight_sync_timeout: int = 1800):
         self.vllm = vllm_client
-        self._names = zip(*(weight_update_info[each] for each in ("names", "dtype_names", "shapes")))
+        self._names = list(zip(*(weight_update_info[each] for each in ("names", "dtype_names", "shapes"))))
         self._timeout = weight_sync_timeout
-        self._count = len(weight_update_info["names"])
         self._sender: Sender | None = None
 
     def init_weight_transfer(self) -> None:
@@ -64,7 +63,7 @@ class AsyncWeights:
         if self._sender is None:
             raise BasculeError("call init_weight_transfer() first", "FAILED_PRECONDITION")
         try:
-            stream_and_update(self._sender, self._count, iterator, self._update)
+            stream_and_update(self._sender, len(self._names), iterator, self._update)
         finally:
             for _ in iterator:
                 pass

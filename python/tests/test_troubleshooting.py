@@ -1,15 +1,19 @@
 """Each text in docs/guide/troubleshooting.md is one that the package produces."""
 
+import logging
 import os
 import pickle
 import re
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy
 import pytest
 
 import bascule
+from bascule.vllm import follow
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "troubleshooting.md"
 PATIENCE = 60
@@ -116,6 +120,17 @@ def no_trainer(endpoint):
         receiver.wait_ready(timeout=0.1)
 
 
+def an_engine_of_another_backend(endpoint):
+    parallel = SimpleNamespace(worker_extension_cls="")
+    core = SimpleNamespace(vllm_config=SimpleNamespace(weight_transfer_config=None, parallel_config=parallel))
+    lines, ran = [], []
+    with mock.patch.dict(os.environ, BASCULE_ENDPOINT=endpoint), \
+            mock.patch.object(logging.getLogger("vllm.plugins.bascule"), "warning", lines.append):
+        follow._followed(ran.append)(core)
+    assert ran == [core]
+    return lines[0]
+
+
 def no_worker(endpoint):
     with registered(endpoint) as (sender,):
         return sender.send().why_incomplete
@@ -158,7 +173,7 @@ CASES = [
     nothing_registered, registering({"w": numpy.zeros(3, numpy.complex128)}), registering(iter(weights())), another_shape,
     half_a_stream,
     joining(1), joining(1, "a", targets=weights(5)), joining(1, "a", targets=weights(name="v")), joining(2, "a", "a"), no_trainer,
-    no_worker, an_engine_that_does_not_commit, a_loader_that_fails, an_unknown_worker, no_send, a_closed_sender,
+    an_engine_of_another_backend, no_worker, an_engine_that_does_not_commit, a_loader_that_fails, an_unknown_worker, no_send, a_closed_sender,
 ]
 
 

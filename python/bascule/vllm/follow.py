@@ -61,8 +61,12 @@ def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
     def run(core: Any) -> None:
         transfer = getattr(core.vllm_config, "weight_transfer_config", None)
         extension = core.vllm_config.parallel_config.worker_extension_cls
-        if _follows_weights() and (getattr(transfer, "backend", None) == "bascule" or extension == _EXTENSION):
-            Follower(core).start()
+        if getattr(transfer, "backend", None) == "bascule" or extension == _EXTENSION:
+            if _follows_weights():
+                Follower(core).start()
+        elif _follows_weights():
+            _logger.warning("BASCULE_ENDPOINT is set, but this engine does not follow it: start vLLM with "
+                            "--weight-transfer-config '{\"backend\":\"bascule\"}', or unset BASCULE_ENDPOINT")
         if adapters := configured():
             from .adapter_core import AdapterFollower
 

@@ -160,8 +160,11 @@ class BasculeTrainerEngine(TrainerWeightTransferEngine[BasculeTrainerInitInfo]):
 def _specs(source: Any, device: str) -> list[TensorSpec]:
     """What the source declares: a property in vLLM 0.33, a method before.
 
-    Raises BasculeError (UNIMPLEMENTED), which names the first parameter that rank 0 does not own.
+    Raises BasculeError (UNIMPLEMENTED) if the source has no whole tensors; or names the first parameter that rank 0 does not own.
     """
+    if hasattr(source, "implements_iter_full") and not source.implements_iter_full():
+        raise BasculeError(f"{type(source).__name__} does not implement iter_full(), from which rank 0 streams whole tensors; "
+                           "with sharded=True, each rank sends what iter_local() yields", "UNIMPLEMENTED")
     declared = source.metadata if not callable(source.metadata) else source.metadata()
     if hasattr(source, "owned_names"):
         owned = source.owned_names(0)

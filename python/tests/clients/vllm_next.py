@@ -3,15 +3,18 @@
 Run with that vLLM's Python files first on the path. Arguments: the checkpoint, an endpoint.
 """
 
+import functools
 import inspect
 import sys
 
 import tiny
+import torch
 import vllm
 from receiving import Engine
 from transformers import Qwen2ForCausalLM
 from vllm.distributed.weight_transfer import base, factory
 
+import bascule
 import bascule.vllm
 
 checkpoint, endpoint = sys.argv[1:]
@@ -40,3 +43,18 @@ for version in (1, 2, 3):
     assert client.taken == {name: tiny.digest(each) for name, each in model.named_parameters()}
 client.receiver.close()
 sends.shutdown()
+
+
+class OnlyPieces(base.WeightSource):
+    metadata = functools.cached_property(lambda self: [base.ParamMeta("w", torch.float32, (2,))])
+
+    def iter_local(self):
+        yield "w", torch.zeros(2)
+
+
+try:
+    factory.WeightTransferTrainerFactory.trainer_init(BasculeTrainerInitInfo(endpoint=endpoint, rank=0), client=client,
+                                                      source=OnlyPieces())
+    raise AssertionError("a source without whole tensors was taken")
+except bascule.BasculeError as error:
+    assert "OnlyPieces does not implement iter_full()" in str(error), error
