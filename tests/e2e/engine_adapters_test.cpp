@@ -56,6 +56,30 @@ class EngineAdapters : public EngineProgramTest {
     answer["choices"][0]["model"] = answer["model"];
     return answer["choices"][0];
   }
+  // Its tokens.
+  Json ask_for(int tokens, const std::string& model) {
+    ref::HttpClient client;
+    const Json body{{"model", model},
+                    {"prompt", {1, 2, 3}},
+                    {"max_tokens", tokens},
+                    {"ignore_eos", true},
+                    {"return_token_ids", true}};
+    const auto response = client.post_json(url_ + "/v1/completions", body.dump(), absl::Seconds(60));
+    EXPECT_TRUE(response.ok() && response->status == 200) << response.status();
+    return Json::parse(response->body)["choices"][0]["token_ids"];
+  }
+  // The tensors of `adapter` are read at each send.
+  static Sender sender_of(const std::string& endpoint, const ref::Adapter& adapter) {
+    absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
+    EXPECT_TRUE(sender.ok()) << sender.status();
+    std::vector<std::pair<std::string, at::Tensor>> tensors;
+    for (const auto& [name, tensor] : adapter.tensors()) tensors.emplace_back(name, tensor);
+    EXPECT_TRUE(sender
+                    ->register_model(libtorch::tensors(std::move(tensors)),
+                                     ref::lora_config_text(adapter.lora, adapter.module_names()))
+                    .ok());
+    return *std::move(sender);
+  }
   static std::vector<double> logprobs(const Json& choice) { return choice["logprobs"]["token_logprobs"]; }
   std::vector<std::string> models() {
     std::vector<std::string> names;
@@ -167,44 +191,112 @@ TEST_F(EngineAdapters, OfAFolderComeAndGo) {
   fs::rename(write("one", 4, 1), folder / "one");
   Program engine = serve({"--adapters", folder.string()});
   EXPECT_THAT(models(), ::testing::ElementsAre("qwen3", "one"));
+  fs::rename(write("half", 4, 2), folder / ".half-written");
   fs::rename(write("two", 4, 2), folder / "two");
   EXPECT_TRUE(eventually([&] { return models().size() == 3; }, kPatience));
+  EXPECT_THAT(models(), ::testing::ElementsAre("qwen3", "one", "two"));
   EXPECT_EQ(ask("two")["model"], "two");
   fs::remove_all(folder / "one");
   EXPECT_TRUE(eventually([&] { return models() == std::vector<std::string>{"qwen3", "two"}; }, kPatience));
+}
+
+// Other than what is served never can: a version that an earlier source sends meanwhile is no success of the later one.
+TEST_F(EngineAdapters, ThatCannotReplaceOneAreRefusedWhileItsTrainerSends) {
+  const std::string endpoint = "shm://" + folder_.string() + "/math", other = "shm://" + folder_.string() + "/large";
+  Program engine = serve({"--max-adapter-rank", "4"});
+  Sender sender = sender_of(endpoint, make(4, 1)), large = sender_of(other, make(8, 1));
+  ASSERT_EQ(load("math", endpoint).status, 200);
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  ASSERT_TRUE(sender.send().ok());
+  std::jthread trainer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      EXPECT_TRUE(sender.send().ok());
+      EXPECT_TRUE(large.send().ok());
+    }
+  });
+  for (int i = 0; i < 3; ++i) {
+    const ref::HttpResponse refused = load("math", other, /*in_place=*/true);
+    EXPECT_EQ(refused.status, 400) << i;
+    EXPECT_THAT(refused.body, AllOf(HasSubstr("--max-adapter-rank"), HasSubstr("is served on"))) << i;
+    EXPECT_EQ(Json::parse(get("/v1/models/math").body)["root"], endpoint);
+  }
+  EXPECT_EQ(load("math", endpoint, /*in_place=*/true).status, 200);
+  EXPECT_EQ(ask("math")["model"], "math");
+}
+
+TEST_F(EngineAdapters, MayFollowOneEndpointTwice) {
+  const std::string endpoint = "shm://" + folder_.string() + "/math";
+  Program engine = serve({"--adapter", "a=" + endpoint, "--adapter", "b=" + endpoint});
+  Sender sender = sender_of(endpoint, make(4, 1));
+  ASSERT_TRUE(sender.wait_for_workers(2, absl::Seconds(60)).ok());
+  const absl::StatusOr<SendReport> report = sender.send();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->complete());
+  EXPECT_EQ(logprobs(ask("a")), logprobs(ask("b")));
+  // Requests of the one that was unloaded still run, and follow.
+  std::jthread stream([&] { EXPECT_EQ(ask_for(200, "a").size(), 200U); });
+  ASSERT_TRUE(eventually([&] { return metric("running") > 0; }, kPatience));
+  EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "a"}}).status, 200);
+  EXPECT_TRUE(eventually([&] { return load("a", endpoint).status == 200; }, kPatience));
+  EXPECT_EQ(logprobs(ask("a")), logprobs(ask("b")));
+}
+
+// Two sources of one adapter must not give two sets of weights one label.
+TEST_F(EngineAdapters, OfEachFolderHaveTheirOwnVersion) {
+  const std::string first = write("first", 4, 1), second = write("second", 4, 2),
+                    endpoint = "shm://" + folder_.string() + "/math";
+  Program engine = serve();
+  ASSERT_EQ(load("math", first).status, 200);
+  ASSERT_EQ(load("math", second, /*in_place=*/true).status, 200);
+  EXPECT_THAT(ask("math")["adapter"]["versions"], ::testing::Each(1));
+  Sender sender = sender_of(endpoint, make(4, 3));
+  ASSERT_EQ(load("math", endpoint, /*in_place=*/true).status, 200);
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  ASSERT_TRUE(sender.send().ok());
+  ASSERT_TRUE(eventually([&] { return ask("math")["adapter"]["epochs"][0] != 0; }, kPatience));
+  ASSERT_EQ(load("math", first, /*in_place=*/true).status, 200);
+  const Json again = ask("math");
+  EXPECT_THAT(again["adapter"]["epochs"], ::testing::Each(0));
+  EXPECT_THAT(again["adapter"]["versions"], ::testing::Each(3));
 }
 
 // A trainer that has diverged harms its own adapter's requests alone.
 TEST_F(EngineAdapters, WhoseVersionIsNoNumbersFailTheirOwnRequestsByName) {
   const std::string endpoint = "shm://" + folder_.string() + "/math";
   Program engine = serve({"--adapter", "math=" + endpoint});
-  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
-  ASSERT_TRUE(sender.ok()) << sender.status();
   ref::Adapter adapter = make(4, 1);
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& [name, tensor] : adapter.tensors()) tensors.emplace_back(name, tensor);
-  ASSERT_TRUE(sender
-                  ->register_model(libtorch::tensors(std::move(tensors)),
-                                   ref::lora_config_text(adapter.lora, adapter.module_names()))
-                  .ok());
-  ASSERT_TRUE(sender->wait_for_workers(1, absl::Seconds(60)).ok());
-  ASSERT_TRUE(sender->send().ok());
+  Sender sender = sender_of(endpoint, adapter);
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  ASSERT_TRUE(sender.send().ok());
   ASSERT_TRUE(eventually(
       [&] {
         return post("/v1/completions", {{"model", "math"}, {"prompt", {1}}}).status == 200;
       },
       kPatience));
   adapter.modules.begin()->second.b.fill_(std::nan(""));
-  ASSERT_TRUE(sender->send().ok());
+  ASSERT_TRUE(sender.send().ok());
 
   std::jthread other([&] {
     for (int i = 0; i < 5; ++i) EXPECT_EQ(ask("qwen3")["model"], "qwen3");
   });
   for (int i = 0; i < 5; ++i) {
     const ref::HttpResponse refused = post("/v1/completions", {{"model", "math"}, {"prompt", {1, 2, 3}}});
-    EXPECT_EQ(refused.status, 500);
+    EXPECT_EQ(refused.status, 503);
     EXPECT_THAT(refused.body, HasSubstr("with version 2 of the adapter math: logits that are not numbers"));
   }
+  other.join();
+  const double steps = metric("steps_total");
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(post("/v1/completions", {{"model", "math"}, {"prompt", {1, 2, 3}}}).status, 503);
+  EXPECT_EQ(metric("steps_total"), steps) << "it is not computed with again";
+  EXPECT_EQ(Json::parse(get("/v1/models/math").body)["ready"], false);
+  adapter.modules.begin()->second.b.fill_(0);
+  ASSERT_TRUE(sender.send().ok());
+  EXPECT_TRUE(eventually(
+      [&] {
+        return post("/v1/completions", {{"model", "math"}, {"prompt", {1}}}).status == 200;
+      },
+      kPatience));
 }
 
 TEST_F(EngineAdapters, OfFlagsThatCannotBeLoadedEndTheEngineWithTheReason) {

@@ -63,6 +63,13 @@ TEST_F(TrainLora, MergedVersionsReachAnEngineAndARunGoesOnExactly) {
   Program resumed = trainer(url, "resumed", with_common({"--resume", folder_ / "straight" / "adapter_step_2"}));
   ASSERT_EQ(resumed.wait(120s), 0) << resumed.output();
 
+  Program by_folder = trainer(
+      url, "by_folder",
+      with_common({"--lora-rank", "0", "--lora-dropout", "0", "--resume", folder_ / "straight" / "adapter_step_2"}));
+  ASSERT_EQ(by_folder.wait(120s), 0) << "the folder says what the adapter is\n" << by_folder.output();
+  EXPECT_EQ(bytes("by_folder/adapter_step_4/adapter_model.safetensors"),
+            bytes("straight/adapter_step_4/adapter_model.safetensors"));
+
   const std::vector<nlohmann::json> all = metrics("straight"), rest = metrics("resumed");
   ASSERT_EQ(all.size(), 5);
   ASSERT_EQ(rest.size(), 2) << "steps 3 and 4";

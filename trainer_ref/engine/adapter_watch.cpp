@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,17 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kLookMilliseconds = 1000, kPauseMilliseconds = 100;
-
-// Inode, size and time of each file of an adapter.
-std::string stamp_of(const fs::path& folder) {
-  std::string stamp;
-  for (const char* name : {kAdapterConfigFile, kAdapterFile}) {
-    struct stat file {};
-    if (::stat((folder / name).c_str(), &file) == 0)
-      stamp += cat(file.st_ino, " ", file.st_size, " ", file.st_mtim.tv_sec, ".", file.st_mtim.tv_nsec, "; ");
-  }
-  return stamp;
-}
 
 }  // namespace
 
@@ -106,7 +94,8 @@ void AdapterWatch::look() {
   for (const auto& [name, source] : *found) load(name, source);
 }
 
-// A source is tried again once it has changed; one for which there was no room, once there may be some.
+// A source is tried again once it has changed; one for which there was no room or no free name, once another adapter
+// has gone.
 void AdapterWatch::load(const std::string& name, const Source& source) {
   const std::size_t loaded = engine_.adapters().all().size();
   const auto known = tried_.find(name);
@@ -124,7 +113,7 @@ void AdapterWatch::load(const std::string& name, const Source& source) {
     status = id.status();
     if (id.ok()) tried.id = *id;
   }
-  tried.is_full = absl::IsResourceExhausted(status);
+  tried.is_full = absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status);
   if (!status.ok()) say(cat("--adapters: ", name, " is not loaded: ", message_of(status)));
 }
 
@@ -137,8 +126,9 @@ absl::StatusOr<std::map<std::string, AdapterWatch::Source>> AdapterWatch::source
   }
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error))
-    if (is_adapter_folder(entry->path()))
-      sources[entry->path().filename().string()] = {.source = entry->path().string(), .stamp = stamp_of(entry->path())};
+    if (!entry->path().filename().string().starts_with('.') && is_adapter_folder(entry->path()))  // else half written
+      sources[entry->path().filename().string()] = {.source = entry->path().string(),
+                                                    .stamp = stamp_of_adapter(entry->path())};
   if (error) return absl::NotFoundError(cat(folder_, ": ", error.message()));
   return sources;
 }

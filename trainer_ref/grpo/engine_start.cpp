@@ -10,15 +10,15 @@
 
 namespace bascule::ref {
 
-absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, absl::Duration timeout,
-                              const std::function<bool()>& stopped) {
+absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, const std::string& flag,
+                              absl::Duration timeout, const std::function<bool()>& stopped) {
   constexpr absl::Duration kAtATime = absl::Milliseconds(200);  // the most delay in noticing a signal
   const int count = static_cast<int>(urls.size());
   const Deadline deadline(timeout);
   while (!stopped()) {
     absl::Status joined = sender.wait_for_workers(count, std::min(deadline.left(), kAtATime)).status();
     if (absl::IsDeadlineExceeded(joined) && deadline.passed())
-      return deadline_exceeded(message_of(joined), "; ", health_of_engines(urls));
+      return deadline_exceeded(message_of(joined), "; ", health_of_engines(urls), "; start them with ", flag);
     if (!absl::IsDeadlineExceeded(joined)) return joined;
   }
   return absl::OkStatus();

@@ -17,9 +17,9 @@
 namespace bascule::ref {
 
 // Blocks until the engines at `urls` have joined, or until stopped. Returns DEADLINE_EXCEEDED after `timeout`; the text
-// quotes what each engine reports.
-absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, absl::Duration timeout,
-                              const std::function<bool()>& stopped);
+// quotes what each engine reports, and `flag`, with which they should have been started.
+absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, const std::string& flag,
+                              absl::Duration timeout, const std::function<bool()>& stopped);
 
 // Checks the flags and the prompts against the engines' limits. With --drop-long, removes problems that are too long
 // from `task`, and logs them. INVALID_ARGUMENT names the flag; UNAVAILABLE names an engine that does not answer.

@@ -266,13 +266,16 @@ absl::Status Trainer::meet_engines() {
     BASCULE_ASSIGN(engine_urls_, hooks_.start_engines());
   }
   hooks_.log(cat("waiting for ", engine_urls_.size(), " engines at ", plan_.sync));
-  BASCULE_TRY(wait_for_engines(sender_.sender(), engine_urls_, flags_.engines.start_timeout, hooks_.stopped));
+  const std::string flag =
+      sends_adapter() ? cat("--adapter=", flags_.lora.name, "=", plan_.sync) : cat("--sync=", plan_.sync);
+  BASCULE_TRY(wait_for_engines(sender_.sender(), engine_urls_, flag, flags_.engines.start_timeout, hooks_.stopped));
   if (hooks_.stopped()) return absl::OkStatus();
   const char* key = std::getenv("BASCULE_API_KEY");
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = engine_urls_,
                                                          .url_of = hooks_.engine_url,
                                                          .api_key = key == nullptr ? "" : key,
                                                          .model = sends_adapter() ? flags_.lora.name : "",
+                                                         .flag = flag,
                                                          .needs_active = flags_.atropos.on(),
                                                          .request_timeout = flags_.engines.request_timeout,
                                                          .log = hooks_.log,

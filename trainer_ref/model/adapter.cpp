@@ -112,7 +112,47 @@ absl::StatusOr<std::vector<AdaptedModule>> adapted_modules(const ModelConfig& co
   return modules;
 }
 
+namespace {
+
+constexpr const char* kTargets =
+    "expected all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj";
+
+// Modules around the linear ones, such as model.layers.0.mlp, and the head.
+std::set<std::string> other_modules(const ModelConfig& config) {
+  const auto linears = linears_of(config);
+  std::set<std::string> others{"lm_head"};
+  for (const TensorSpec& spec : weight_specs(config, DType::kF32))
+    for (std::size_t dot = spec.name.rfind('.'); dot != std::string::npos && dot > 0;
+         dot = spec.name.rfind('.', dot - 1))
+      if (std::string module = spec.name.substr(0, dot); !linears.contains(module)) others.insert(std::move(module));
+  return others;
+}
+
+// PEFT would adapt a name that is known here to be none of ours, or fail at the module that an expression matches.
+absl::Status check_targets(const ModelConfig& config, const LoraConfig& lora) {
+  const nlohmann::json targets = lora.keys.value("target_modules", nlohmann::json());
+  if (targets.is_array())
+    for (const nlohmann::json& target : targets) {
+      const std::string end = cat(".", target.get<std::string>());
+      const auto linears = linears_of(config);
+      if (std::ranges::none_of(linears, [&](const auto& linear) { return cat(".", linear.first).ends_with(end); }))
+        return invalid_argument("target_modules: ", target.dump(), " is no linear module of a layer; ", kTargets);
+    }
+  if (targets.is_string() && targets != "all-linear")
+    for (const std::string& module : other_modules(config)) {
+      BASCULE_ASSIGN(const bool targeted, is_target(lora, module));
+      if (targeted)
+        return invalid_argument("target_modules: ", targets.dump(), " also matches ", module,
+                                ", which is no linear module of a layer, so that PEFT cannot load the adapter; ",
+                                "give a narrower one, as '.*[.](q_proj|v_proj)'");
+    }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<AdaptedModule>> targeted_modules(const ModelConfig& config, const LoraConfig& lora) {
+  BASCULE_TRY(check_targets(config, lora));
   std::vector<AdaptedModule> modules;
   for (const auto& [name, linear] : linears_of(config)) {
     BASCULE_ASSIGN(const bool targeted, is_target(lora, name));
@@ -121,10 +161,8 @@ absl::StatusOr<std::vector<AdaptedModule>> targeted_modules(const ModelConfig& c
           {.name = name, .in = linear.in, .out = linear.out, .rank = lora.rank_of(name), .scale = lora.scale_of(name)});
   }
   if (modules.empty())
-    return invalid_argument(
-        "target_modules ", lora.keys.value("target_modules", nlohmann::json()).dump(),
-        " match no module of the base model; expected all-linear, or some of q_proj, k_proj, v_proj, "
-        "o_proj, gate_proj, up_proj and down_proj");
+    return invalid_argument("target_modules ", lora.keys.value("target_modules", nlohmann::json()).dump(),
+                            " match no module of the base model; ", kTargets);
   return modules;
 }
 

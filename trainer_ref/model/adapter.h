@@ -41,7 +41,8 @@ struct AdaptedModule {
 absl::StatusOr<std::vector<AdaptedModule>> adapted_modules(const ModelConfig& config, const LoraConfig& lora,
                                                            std::span<const TensorSpec> specs);
 
-// The modules that a new adapter has by its target_modules. INVALID_ARGUMENT if there are none.
+// The modules that a new adapter has by its target_modules. INVALID_ARGUMENT if there are none, if one of several names
+// is no linear module of a layer, or if an expression also matches modules that PEFT cannot adapt.
 absl::StatusOr<std::vector<AdaptedModule>> targeted_modules(const ModelConfig& config, const LoraConfig& lora);
 
 struct Adapter {

@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/model/adapter_folder.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -62,22 +63,7 @@ absl::Status write_tensors(const fs::path& path, const WeightMap& tensors) {
   });
 }
 
-}  // namespace
-
-bool is_adapter_folder(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / kAdapterConfigFile, error);
-}
-
-absl::Status check_rank(std::span<const AdaptedModule> modules, std::int64_t most) {
-  for (const AdaptedModule& module : modules)
-    if (module.rank > most)
-      return invalid_argument("the rank of ", module.name, " is ", module.rank, ", and this engine serves ranks up to ",
-                              most, " (--max-adapter-rank)");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Adapter> read_adapter(const fs::path& folder, const ModelConfig& config, std::int64_t max_rank) {
+absl::StatusOr<Adapter> read_once(const fs::path& folder, const ModelConfig& config, std::int64_t max_rank) {
   if (!is_adapter_folder(folder))
     return absl::NotFoundError(cat(folder.string(), ": no ", kAdapterConfigFile, " in it", instead_of_adapter(folder)));
   const fs::path path = folder / kAdapterFile;
@@ -106,6 +92,46 @@ absl::StatusOr<Adapter> read_adapter(const fs::path& folder, const ModelConfig& 
     return absl::ResourceExhaustedError(cat(path.string(), ": ", error.what_without_backtrace()));
   }
   return Adapter::bind(config, std::move(lora), tensors);
+}
+
+}  // namespace
+
+bool is_adapter_folder(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kAdapterConfigFile, error);
+}
+
+absl::Status check_rank(std::span<const AdaptedModule> modules, std::int64_t most) {
+  for (const AdaptedModule& module : modules)
+    if (module.rank > most)
+      return invalid_argument("the rank of ", module.name, " is ", module.rank, ", and this engine serves ranks up to ",
+                              most, " (--max-adapter-rank)");
+  return absl::OkStatus();
+}
+
+std::string stamp_of_adapter(const fs::path& folder) {
+  std::string stamp;
+  for (const char* name : {kAdapterConfigFile, kAdapterFile}) {
+    struct stat file {};
+    if (::stat((folder / name).c_str(), &file) == 0)
+      stamp += cat(file.st_ino, " ", file.st_size, " ", file.st_mtim.tv_sec, ".", file.st_mtim.tv_nsec, "; ");
+  }
+  return stamp;
+}
+
+absl::StatusOr<Adapter> read_adapter(const fs::path& given, const ModelConfig& config, std::int64_t max_rank) {
+  constexpr int kTries = 5;
+  for (int i = 0; i < kTries; ++i) {
+    std::error_code error;
+    fs::path folder = fs::canonical(given, error);  // a link may lead elsewhere meanwhile
+    if (error) folder = given;
+    const std::string before = stamp_of_adapter(folder);
+    absl::StatusOr<Adapter> adapter = read_once(folder, config, max_rank);
+    if (stamp_of_adapter(folder) == before) return adapter;
+  }
+  return failed_precondition(given.string(),
+                             ": its files changed each time while they were read; write an adapter into ",
+                             "a folder of its own, and rename that");
 }
 
 absl::Status write_adapter(const fs::path& folder, const Adapter& adapter, const AddFiles& add_files) {

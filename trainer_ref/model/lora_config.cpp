@@ -226,6 +226,8 @@ absl::StatusOr<LoraConfig> parse_lora_config(std::string_view text, std::string_
   check_initialisation(keys);
   check_targets(keys);
   LoraConfig config;
+  for (const char* key : {"r", "lora_alpha"})
+    if (keys.has(key) && keys.find(key) == nullptr) keys.fail(cat(key, ": expected a number, found null"));
   if (const json* rank = keys.find("r"); rank != nullptr) config.rank = *rank;
   if (!is_rank(config.rank)) keys.wrong("r", "a whole number above 0");
   if (const json* alpha = keys.find("lora_alpha"); alpha != nullptr) config.alpha = *alpha;

@@ -134,10 +134,17 @@ TEST(NewAdapterTest, BeginsAsTheBaseModelAndDrawsAAsPeftDoes) {
 
 TEST(NewAdapterTest, TargetsThatMatchNothingAreNamed) {
   const Adapted adapted("qwen2_lora");
-  const auto lora = new_lora_config({.targets = {"c_attn"}});
-  ASSERT_TRUE(lora.ok()) << lora.status();
-  expect_error(Adapter::make(adapted.config, *lora, 7).status(), absl::StatusCode::kInvalidArgument,
-               "[\"c_attn\"] match no module of the base model; expected all-linear");
+  for (const auto& [targets, words] :
+       {std::pair(std::vector<std::string>{"c_attn"}, "\"c_attn\" is no linear module of a layer; expected all-linear"),
+        {{"q_proj", "lm_head"}, "\"lm_head\" is no linear module"},
+        {{"all-linear", "q_proj"}, "\"all-linear\" is no linear module"},
+        {{".*self_attn.*"}, "also matches model.layers.0.self_attn, which"},
+        {{".*"}, "also matches lm_head, which"},
+        {{".*[.]c_attn"}, "match no module of the base model; expected all-linear"}}) {
+    const auto lora = new_lora_config({.targets = targets});
+    ASSERT_TRUE(lora.ok()) << lora.status();
+    expect_error(Adapter::make(adapted.config, *lora, 7).status(), absl::StatusCode::kInvalidArgument, words);
+  }
 }
 
 TEST(AdaptedModulesTest, NamesTheTensorThatDoesNotFit) {

@@ -108,15 +108,16 @@ TEST(LoraConfigTest, TakesValuesThatMeanOff) {
 }
 
 TEST(LoraConfigTest, NamesAKeyWithAValueOfAnotherType) {
-  const std::map<std::string, json> wrong = {{"r", 0},
-                                             {"lora_alpha", "8"},
-                                             {"rank_pattern", {{"q_proj", 1.5}}},
-                                             {"alpha_pattern", {1}},
-                                             {"use_rslora", 1},
-                                             {"target_modules", {1}},
-                                             {"lora_dropout", 1},
-                                             {"exclude_modules", 1},
-                                             {"layers_to_transform", "1"}};
+  const std::multimap<std::string, json> wrong = {{"r", 0},
+                                                  {"lora_alpha", "8"},
+                                                  {"lora_alpha", nullptr},
+                                                  {"rank_pattern", {{"q_proj", 1.5}}},
+                                                  {"alpha_pattern", {1}},
+                                                  {"use_rslora", 1},
+                                                  {"target_modules", {1}},
+                                                  {"lora_dropout", 1},
+                                                  {"exclude_modules", 1},
+                                                  {"layers_to_transform", "1"}};
   for (const auto& [key, value] : wrong)
     expect_error(parsed_lora(lora_with(key.c_str(), value)).status(), absl::StatusCode::kInvalidArgument,
                  cat("adapter: ", key, ": expected"));

@@ -7,6 +7,7 @@
 
 #include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/model/adapter_folder.h>
+#include <bascule/transport/endpoint.h>
 #include <bascule/transport/layout.h>
 #include <bascule/transport/status.h>
 
@@ -52,12 +53,10 @@ absl::StatusOr<Adapter> bind_adapter(const ModelConfig& config, c10::Device devi
 
 }  // namespace
 
-Served OpenedAdapter::commit(const Served& last) {
+Served OpenedAdapter::commit(std::uint64_t sources_before) {
   const bool is_new = std::exchange(is_new_, false);
   if (auto* const followed = std::get_if<Followed<Adapter>>(&weights_)) return followed->commit();
-  Served served{.ready = true, .changed = is_new, .version = last.version};
-  if (is_new && last.ready) ++served.version;
-  return served;
+  return {.ready = true, .changed = is_new, .version = sources_before};
 }
 
 bool OpenedAdapter::pending() const {
@@ -79,10 +78,11 @@ absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::read(const s
   const auto move = [&]() -> absl::StatusOr<std::unique_ptr<AdapterWeights>> {
     for (auto& [name, factors] : adapter.modules)
       for (at::Tensor* factor : {&factors.a, &factors.b}) {
+        *factor = factor->to(options_.place.device, options_.dtype);
         // A request of it would fail each step, and with the step all others for a while.
         if (!at::isfinite(*factor).all().item<bool>())
-          return invalid_argument(folder, ": the factors of ", name, " are not all finite numbers");
-        *factor = factor->to(options_.place.device, options_.dtype);
+          return invalid_argument(folder, ": the factors of ", name, " are not all finite numbers in ",
+                                  c10::toString(options_.dtype));
       }
     return std::make_unique<OpenedAdapter>(std::move(adapter));
   };
@@ -95,8 +95,9 @@ absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::follow(const
       annotate(check_sync(url, device.is_cpu() ? ComputesOn::kHost : ComputesOn::kGpu, SyncEnd::kReceiver), url));
   const auto accept = [config = options_.config, most = options_.max_rank, on_gpu = !device.is_cpu()](
                           const Layout& layout) { return check_layout(layout, config, most, on_gpu); };
+  std::shared_ptr<const std::string> worker = worker_at(url);
   BASCULE_ASSIGN(Receiver receiver, Receiver::connect({.endpoint = url,
-                                                       .worker = options_.worker,
+                                                       .worker = *worker,
                                                        .accept = accept,
                                                        .device = options_.place.number(),
                                                        .stream = options_.place.handle(),
@@ -105,7 +106,23 @@ absl::StatusOr<std::unique_ptr<AdapterWeights>> TorchAdapterLoader::follow(const
   const auto bind = [config = options_.config, device](const Weights& weights, const std::string& description) {
     return bind_adapter(config, device, weights, description);
   };
-  return std::make_unique<OpenedAdapter>(Followed<Adapter>(std::move(receiver), bind, "the adapter's weights", device));
+  return std::make_unique<OpenedAdapter>(Followed<Adapter>(std::move(receiver), bind, "the adapter's weights", device),
+                                         std::move(worker));
+}
+
+// A sender takes each name once. Two adapters may follow one endpoint, or one of them while the requests of another
+// that was unloaded still run.
+std::shared_ptr<const std::string> TorchAdapterLoader::worker_at(const std::string& url) const {
+  const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(url);
+  const std::string at = endpoint.ok() ? endpoint->folder.string() : url;
+  const std::lock_guard lock(followers_->mutex);
+  std::string name = options_.worker;
+  for (int number = 2; !followers_->names.emplace(at, name).second; ++number) name = cat(options_.worker, "~", number);
+  return {new std::string(name), [followers = followers_, at](const std::string* taken) {
+            const std::lock_guard guard(followers->mutex);
+            followers->names.erase({at, *taken});
+            delete taken;
+          }};
 }
 
 }  // namespace bascule::ref

@@ -3,9 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "absl/status/statusor.h"
@@ -20,16 +23,18 @@ namespace bascule::ref {
 class OpenedAdapter final : public AdapterWeights {
  public:
   explicit OpenedAdapter(Adapter read) : weights_(std::make_shared<const Adapter>(std::move(read))) {}
-  explicit OpenedAdapter(Followed<Adapter> followed) : weights_(std::move(followed)) {}
+  OpenedAdapter(Followed<Adapter> followed, std::shared_ptr<const std::string> worker)
+      : worker_(std::move(worker)), weights_(std::move(followed)) {}
 
-  // Like Runner::commit(). `last` is what was served before. A folder's weights are epoch 0; their version is 0, and
-  // one more each time that they replace others.
-  Served commit(const Served& last);
+  // Like Runner::commit(). A folder's weights are epoch 0, and their version is how many sources its adapter had
+  // before.
+  Served commit(std::uint64_t sources_before);
   bool pending() const;
   const std::shared_ptr<const Adapter>& current() const;  // set once commit() was ready
 
  private:
   using Read = std::shared_ptr<const Adapter>;
+  std::shared_ptr<const std::string> worker_ = {};  // free for others once the receiver is gone
   std::variant<Read, Followed<Adapter>> weights_;
   bool is_new_ = true;
 };
@@ -39,7 +44,7 @@ struct AdapterLoaderOptions {
   std::int64_t max_rank = 64;
   c10::ScalarType dtype = c10::kFloat;  // of the base model; a folder's factors are converted to it
   Place place{};
-  std::string worker{};                // its name at adapters' endpoints
+  std::string worker{};                // its name at adapters' endpoints; a second follower of one adds a number
   std::function<void()> on_pending{};  // called on a thread of a receiver
   std::function<void(std::string_view)> log{};
 };
@@ -55,7 +60,14 @@ class TorchAdapterLoader final : public AdapterLoader {
   absl::StatusOr<std::unique_ptr<AdapterWeights>> read(const std::string& folder) const;
   absl::StatusOr<std::unique_ptr<AdapterWeights>> follow(const std::string& url) const;
 
+  std::shared_ptr<const std::string> worker_at(const std::string& url) const;
+
   const AdapterLoaderOptions options_;
+  struct Followers {
+    std::mutex mutex;
+    std::set<std::pair<std::string, std::string>> names;  // (folder of the endpoint, worker)
+  };
+  const std::shared_ptr<Followers> followers_ = std::make_shared<Followers>();
 };
 
 }  // namespace bascule::ref

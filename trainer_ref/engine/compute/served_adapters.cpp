@@ -15,13 +15,14 @@ absl::Status ServedAdapters::set(AdapterId id, std::unique_ptr<AdapterWeights> w
     Loaded& loaded = loaded_[static_cast<std::size_t>(found - served_.begin())];
     loaded.next = std::move(opened);
     loaded.refused = absl::OkStatus();
+    ++loaded.sources;
     return absl::OkStatus();
   }
   if (loaded_.size() >= most_)
     return absl::ResourceExhaustedError(cat(loaded_.size(),
                                             " adapters are loaded, or still used by requests, and this engine holds ",
                                             most_, " (--max-adapters); unload one, and try again"));
-  loaded_.push_back({.current = std::move(opened), .next = {}, .refused = {}});
+  loaded_.push_back({.current = std::move(opened)});
   served_.push_back({.id = id});
   return absl::OkStatus();
 }
@@ -34,16 +35,17 @@ void ServedAdapters::remove(AdapterId id) {
 }
 
 void ServedAdapters::commit() {
-  for (std::size_t i = 0; i < loaded_.size(); ++i) served_[i].served = commit(loaded_[i], served_[i].served);
+  for (std::size_t i = 0; i < loaded_.size(); ++i) served_[i].served = commit(loaded_[i]);
 }
 
 // A replacement of which no sender is there yet may still come; what is served goes on until then.
-Served ServedAdapters::commit(Loaded& loaded, const Served& last) {
+Served ServedAdapters::commit(Loaded& loaded) {
   if (loaded.next) {
-    Served next = loaded.next->commit(last);
+    Served next = loaded.next->commit(loaded.sources - 1);
     if (next.ready) {
       loaded.current = std::move(loaded.next);
       next.changed = true;
+      next.source = loaded.served = loaded.sources;
       return next;
     }
     if (!next.error.ok() && !absl::IsUnavailable(next.error)) {
@@ -51,8 +53,11 @@ Served ServedAdapters::commit(Loaded& loaded, const Served& last) {
       loaded.next.reset();
     }
   }
-  Served served = loaded.current->commit(last);
-  if (served.error.ok()) served.error = loaded.refused;
+  Served served = loaded.current->commit(loaded.served - 1);
+  served.source = loaded.served;
+  if (loaded.refused.ok()) return served;
+  served.error = loaded.refused;
+  served.refused = loaded.sources;
   return served;
 }
 

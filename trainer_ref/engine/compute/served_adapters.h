@@ -29,10 +29,11 @@ class ServedAdapters {
  private:
   struct Loaded {
     std::unique_ptr<OpenedAdapter> current;
-    std::unique_ptr<OpenedAdapter> next;  // replaces it once it can be served
-    absl::Status refused;                 // why the last one that was to replace it never can be
+    std::unique_ptr<OpenedAdapter> next = {};  // replaces it once it can be served
+    absl::Status refused = {};                 // why the last one that was to replace it never can be
+    std::uint64_t sources = 1, served = 1;     // how many there were, and the number of the current one
   };
-  static Served commit(Loaded& loaded, const Served& last);
+  static Served commit(Loaded& loaded);
   const OpenedAdapter& find(AdapterId id) const;
 
   const std::size_t most_;

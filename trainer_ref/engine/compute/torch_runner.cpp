@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<RowOutput>> TorchRunner::finish() {
       const AtPlace at_place(options_.place);
       std::vector<RowOutput> outputs = steps_->finish();
       if (is_sound(outputs)) return outputs;
-      failed = absl::InternalError("logits that are not numbers; send finite weights");
+      failed = absl::DataLossError("logits that are not numbers; send finite weights");
     } catch (const std::exception& error) {
       failed = absl::InternalError(cat("LibTorch: ", text_of(error)));
     }

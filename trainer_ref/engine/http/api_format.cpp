@@ -35,10 +35,11 @@ json adapter_json(const ModelCard& card, const AdapterEntry& adapter) {
   model["root"] = adapter.source;
   model["parent"] = card.id;
   model["active"] = card.adapters->active().value_or(AdapterEntry{}).id == adapter.id;
-  model["ready"] = adapter.served.ready;
+  model["ready"] = adapter.served.ready && adapter.unsound.ok();
   model["epoch"] = adapter.served.epoch;
   model["version"] = adapter.served.version;
-  if (!adapter.served.error.ok()) model["error"] = std::string(message_of(adapter.served.error));
+  const absl::Status& error = adapter.unsound.ok() ? adapter.served.error : adapter.unsound;
+  if (!error.ok()) model["error"] = std::string(message_of(error));
   return model;
 }
 

@@ -66,17 +66,20 @@ HttpRoutes::Reply HttpRoutes::unload_lora_adapter(HttpRequest& request, HttpConn
                             "text/plain; charset=utf-8")};
 }
 
-// Waits until the adapter serves another version than `before`, or never can, or the time is up.
-asio::awaitable<absl::Status> HttpRoutes::first_version(std::string name, Served before) {
+// Waits until the adapter serves its `source`-th source, or never can, or the time is up.
+asio::awaitable<absl::Status> HttpRoutes::first_version(std::string name, std::uint64_t source) {
   asio::steady_timer step(io_);
   const auto until = std::chrono::steady_clock::now() + kFirstVersionWait;
   while (std::chrono::steady_clock::now() < until) {
     const std::optional<AdapterEntry> entry = engine_.adapters().find(name);
     if (!entry) co_return absl::NotFoundError(cat("the adapter ", name, " was unloaded meanwhile"));
+    if (entry->sources != source)
+      co_return absl::AbortedError(cat("another source of the adapter ", name, " was loaded meanwhile"));
     const Served& now = entry->served;
-    if (now.ready && (!before.ready || now.epoch != before.epoch || now.version != before.version))
-      co_return absl::OkStatus();
-    if (!now.error.ok() && !absl::IsUnavailable(now.error)) co_return now.error;  // UNAVAILABLE: no sender is there yet
+    if (now.source == source && now.ready) co_return absl::OkStatus();
+    // UNAVAILABLE: no sender is there yet.
+    const bool is_about_this = now.refused == source || now.source == source;
+    if (is_about_this && !now.error.ok() && !absl::IsUnavailable(now.error)) co_return now.error;
     boost::system::error_code error;
     step.expires_after(kStep);
     co_await step.async_wait(with_error(error));
@@ -99,8 +102,9 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
   const std::optional<AdapterEntry> same = engine_.adapters().find(wanted->name);
   // Scripts name the same source again; an endpoint's versions come by themselves.
   const bool follows = wanted->source.find("://") != std::string::npos;
-  const bool known = same && follows && wanted->in_place && same->source == wanted->source;
-  AdapterId id = kNoAdapter;
+  const bool known = same && follows && wanted->in_place &&
+                     (same->next_source.empty() ? same->source : same->next_source) == wanted->source;
+  AdapterEntry entry;
   if (!known) {
     using Weights = std::shared_ptr<std::unique_ptr<AdapterWeights>>;
     OffThread<Weights> open = [loader = loader_,
@@ -130,14 +134,17 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
       routed.answer = refused(*loaded.get());
       co_return routed;
     }
-    id = engine_.adapters().find(wanted->name).value_or(AdapterEntry{}).id;
+    entry = engine_.adapters().find(wanted->name).value_or(AdapterEntry{});
   }
-  const Served before = same ? same->served : Served{};  // GCC 12 destroys a temporary of a co_await twice
   absl::Status served;
-  if (!known) served = co_await first_version(wanted->name, before);
+  if (!known) served = co_await first_version(wanted->name, entry.sources);
+  if (absl::IsNotFound(served) || absl::IsAborted(served)) {
+    routed.answer = refusal(409, message_of(served));
+    co_return routed;
+  }
   if (!served.ok() && !absl::IsUnavailable(served)) {
     const auto ignore = [](const absl::Status&) {};
-    if (!same) engine_.unload_adapter(wanted->name, ignore, id);
+    if (!same) engine_.unload_adapter(wanted->name, ignore, entry.id);
     const char* const left = same ? "; what was served before is served on" : "";
     routed.answer =
         refusal(400, cat("the adapter ", wanted->name, " of ", wanted->source, ": ", message_of(served), left));

@@ -54,7 +54,22 @@ void AdapterDirectory::put(AdapterEntry entry) {
 void AdapterDirectory::update(AdapterId id, const Served& served) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(entries_, id, &AdapterEntry::id);
-  if (found != entries_.end()) found->served = served;
+  if (found == entries_.end()) return;
+  found->served = served;
+  if (served.changed) found->unsound = absl::OkStatus();
+  if (served.source == found->sources && !found->next_source.empty()) found->source = found->next_source;
+  if (served.source == found->sources || served.refused == found->sources) found->next_source.clear();
+}
+
+void AdapterDirectory::distrust(AdapterId id, const absl::Status& why) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(entries_, id, &AdapterEntry::id);
+  if (found != entries_.end()) found->unsound = why;
+}
+
+void AdapterDirectory::trust_all() {
+  const std::lock_guard lock(mutex_);
+  for (AdapterEntry& entry : entries_) entry.unsound = absl::OkStatus();
 }
 
 void AdapterDirectory::erase(AdapterId id) {

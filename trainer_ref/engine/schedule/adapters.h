@@ -27,8 +27,11 @@ class AdapterLoader {
 struct AdapterEntry {
   AdapterId id = kNoAdapter;
   std::string name, source;
-  std::int64_t created = 0;  // seconds since 1970
+  std::string next_source = {};  // replaces `source` once it can be served; empty: none
+  std::uint64_t sources = 0;     // how many it was given
+  std::int64_t created = 0;      // seconds since 1970
   Served served = {};
+  absl::Status unsound = {};  // why the version that is served must not be used, although it arrived whole
 };
 
 // The adapters by name. Written by the engine; any thread may read.
@@ -44,6 +47,8 @@ class AdapterDirectory {
 
   void put(AdapterEntry entry);  // replaces the one with the same id
   void update(AdapterId id, const Served& served);
+  void distrust(AdapterId id, const absl::Status& why);  // until it serves another version
+  void trust_all();
   void erase(AdapterId id);
 
  private:

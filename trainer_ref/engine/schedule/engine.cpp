@@ -123,6 +123,7 @@ void Engine::flip() {
   const bool adapters_changed = flip_adapters(seconds);
   if (served_.changed || adapters_changed) counted_.stall_seconds += seconds;
   if (!served_.changed) return;
+  adapters_.directory().trust_all();
   pool_.drop_prefixes();
   ++counted_.flips;
   options_.log(cat("serving version ", served_.version, " of epoch ", served_.epoch, ", flipped in ",
@@ -210,9 +211,14 @@ void Engine::step_failed(Step step, const absl::Status& why) {
   if (!alone || step.rows.empty()) return;
   const Sequence& sequence = *step.rows.front().sequence;
   const std::optional<AdapterEntry> adapter = adapters_.directory().find(sequence.adapter);
-  const std::string with =
-      adapter ? cat(" with version ", adapter->served.version, " of the adapter ", adapter->name) : "";
-  fail(sequence.request, annotate(why, cat("version ", served_.version, " of the model", with)));
+  const std::string of_model = cat("version ", served_.version, " of the model");
+  if (!adapter) return fail(sequence.request, annotate(why, of_model));
+  const std::string with = cat(of_model, " with version ", adapter->served.version, " of the adapter ", adapter->name);
+  if (!absl::IsDataLoss(why)) return fail(sequence.request, annotate(why, with));
+  // Else each of its requests would make all others run alone.
+  const absl::Status unsound = unavailable(with, ": ", why.message());
+  adapters_.directory().distrust(adapter->id, unsound);
+  for (const RequestId request : requests_of(adapter->id)) fail(request, unsound);
 }
 
 // Hands sequences to their requests, and whole requests to their callers.

@@ -11,7 +11,7 @@ absl::Status Engine::check_adapter(AdapterId id) const {
   if (id == kNoAdapter) return absl::OkStatus();
   const std::optional<AdapterEntry> adapter = adapters_.directory().find(id);
   if (!adapter) return absl::NotFoundError("the adapter was unloaded");
-  if (adapter->served.ready) return absl::OkStatus();
+  if (adapter->served.ready) return adapter->unsound;
   return unavailable("no version of the adapter ", adapter->name, " is served",
                      adapter->served.error.ok() ? " yet" : cat(": ", adapter->served.error.message()));
 }

@@ -11,7 +11,7 @@ namespace {
 
 bool differ(const Served& a, const Served& b) {
   return a.ready != b.ready || a.epoch != b.epoch || a.version != b.version || a.attached != b.attached ||
-         a.error != b.error;
+         a.error != b.error || a.source != b.source || a.refused != b.refused;
 }
 
 }  // namespace
@@ -25,9 +25,12 @@ absl::Status LoadedAdapters::load(Runner& runner, AdapterEntry entry, bool in_pl
   entry.id = same ? same->id : last_ + 1;
   BASCULE_TRY(runner.set_adapter(entry.id, std::move(weights)));
   last_ = std::max(last_, entry.id);
-  if (same) {
-    entry.served = same->served;  // until the new weights can be served
+  entry.sources = same ? same->sources + 1 : 1;
+  if (same) {  // until the new weights can be served
+    entry.served = same->served;
     entry.served.error = absl::OkStatus();
+    entry.unsound = same->unsound;
+    entry.next_source = std::exchange(entry.source, same->source);
   } else {
     scheduler_.serve(entry.id, 0, 0);
   }

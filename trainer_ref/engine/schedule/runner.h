@@ -22,6 +22,9 @@ struct Served {
   Version version = 0;      // 0: a checkpoint's own
   bool attached = false;    // a sender is connected
   absl::Status error = {};  // why it is not ready, if known
+  // Of an adapter, whose sources are counted from 1: the one of these weights, and one that never can be served, which
+  // `error` is about; 0: none.
+  std::uint64_t source = 0, refused = 0;
 };
 
 // An adapter's weights, opened by an AdapterLoader for the runner that uses them.
@@ -54,6 +57,7 @@ class Runner {
   virtual void start(const Step& step) = 0;
   // Finishes the oldest step that was started, and returns an output for each row. After an error, neither its outputs
   // nor those that later steps return can be trusted.
+  // DATA_LOSS: with these weights, the logits are not numbers.
   virtual absl::StatusOr<std::vector<RowOutput>> finish() = 0;
   // Whether a second step, which uses tokens that the first one draws, may be started before the first is finished. If
   // not, start() itself may compute.

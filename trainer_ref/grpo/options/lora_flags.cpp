@@ -68,7 +68,9 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
   const std::string adapter = absl::GetFlag(FLAGS_adapter), sync = absl::GetFlag(FLAGS_lora_sync);
   const bool resumes = !resume.empty() && is_adapter_folder(resume), on = rank > 0 || !adapter.empty() || resumes;
   const std::string none = "it is for training an adapter; add --lora-rank=16, or leave it out";
-  const std::string of_folder = "the adapter of --adapter keeps what its config says; leave it out";
+  const std::string of_folder =
+      cat("the adapter of ", resumes ? "--resume" : "--adapter", " keeps what its config ", "says; leave it out");
+  const std::string& why = adapter.empty() && !resumes ? none : of_folder;
   const auto may_shape = [&](bool is_default) { return is_default || (rank > 0 && adapter.empty()); };
   FlagChecks checks;
   checks.between<std::int64_t>("lora-rank", rank, 0, kMostRank, 16)
@@ -79,13 +81,11 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
       .that(rank == 0 || adapter.empty(), "lora-rank", rank, of_folder)
       .that(resume.empty() || adapter.empty(), "adapter", adapter,
             "a resumed run continues the adapter of its checkpoint; leave it out")
-      .that(may_shape(absl::GetFlag(FLAGS_lora_alpha) == 0), "lora-alpha", absl::GetFlag(FLAGS_lora_alpha),
-            adapter.empty() ? none : of_folder)
-      .that(may_shape(!absl::GetFlag(FLAGS_lora_rslora)), "lora-rslora", true, adapter.empty() ? none : of_folder)
+      .that(may_shape(absl::GetFlag(FLAGS_lora_alpha) == 0), "lora-alpha", absl::GetFlag(FLAGS_lora_alpha), why)
+      .that(may_shape(!absl::GetFlag(FLAGS_lora_rslora)), "lora-rslora", true, why)
       .that(may_shape(absl::GetFlag(FLAGS_lora_targets) == "all-linear"), "lora-targets",
-            absl::GetFlag(FLAGS_lora_targets), adapter.empty() ? none : of_folder)
-      .that(may_shape(absl::GetFlag(FLAGS_lora_dropout) == 0), "lora-dropout", absl::GetFlag(FLAGS_lora_dropout),
-            adapter.empty() ? none : of_folder)
+            absl::GetFlag(FLAGS_lora_targets), why)
+      .that(may_shape(absl::GetFlag(FLAGS_lora_dropout) == 0), "lora-dropout", absl::GetFlag(FLAGS_lora_dropout), why)
       .that(on || sync == "adapters", "lora-sync", sync, none)
       .that(
           !on || !is_single_copy(engines.sync), "sync", engines.sync,

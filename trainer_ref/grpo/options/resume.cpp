@@ -183,12 +183,15 @@ absl::StatusOr<ResumableConfig> resolve_run_config(const TrainFlags& flags, cons
                                                    const std::string& sync, const Task& task,
                                                    const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(RunConfig found, run_config_now(flags, start.model, sync, task));
+  if (flags.lora.on && flags.lora.fresh.rank == 0)  // the adapter in the folder decides
+    std::erase_if(found.flags, [](const auto& flag) { return flag.first.starts_with("lora-"); });
   if (flags.resume.empty()) return ResumableConfig{.run = std::move(found), .reference = start.model};
   const RunConfig run = with_defaults(start.resumed.run_config);
   if (run.flags.empty() || run.fingerprints.empty())
     log(cat("--resume=", flags.resume.string(),
             ": an older version wrote it; its flags, model, data and task cannot be compared with these"));
   BASCULE_TRY(refuse_unless_allowed(flags, differences(run, found), log));
+  found.flags.insert(run.flags.begin(), run.flags.end());
   if (same_model(run.fingerprints, found.fingerprints))
     return ResumableConfig{.run = std::move(found), .reference = start.model};
 

@@ -81,8 +81,7 @@ absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration 
   HttpClient client;
   std::map<std::string, std::string> urls;  // by worker
   const std::string& model = impl_->options.model;
-  const std::string advice =
-      cat("; start it with ", model.empty() ? "" : cat("--adapter=", model, "= and "), "the --sync of this run");
+  const std::string advice = cat("; start it with ", impl_->options.flag);
   for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine)
     while (true) {
       const std::string url = impl_->find(engine);

@@ -30,10 +30,11 @@ struct EnginePoolOptions {
   std::vector<std::string> urls;  // "http://127.0.0.1:8001"
   // Returns an engine's current URL, if engines move; empty while it is restarted. Called on any thread.
   std::function<std::string(std::size_t engine)> url_of = nullptr;
-  std::string api_key = {};   // of the engines; empty: none
-  std::string model = {};     // the name of the adapter that generates; empty: the engines' own model
-  bool needs_active = false;  // other clients must get this adapter although they name none
-  std::int64_t batch = 16;    // completions that an engine makes at a time, until limits() has set it
+  std::string api_key = {};                     // of the engines; empty: none
+  std::string model = {};                       // the name of the adapter that generates; empty: the engines' own model
+  std::string flag = "the --sync of this run";  // of engines, by which they follow this run
+  bool needs_active = false;                    // other clients must get this adapter although they name none
+  std::int64_t batch = 16;                      // completions that an engine makes at a time, until limits() has set it
   absl::Duration request_timeout = absl::Seconds(60);
   std::function<void(std::string_view)> log = [](std::string_view) {};  // lost requests, engines that came back
   std::function<bool()> stopped = [] { return false; };                 // if true, every wait ends within a second

@@ -172,7 +172,7 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   sequence.prompt_tokens = 3;
   sequence.blocks = {0};
   const auto samples = engine.runner().run({.copies = {}, .rows = {{&sequence, 0, 3}}});
-  EXPECT_EQ(samples.status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(samples.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(samples.status().message()), ::testing::HasSubstr("logits that are not numbers"));
   std::filesystem::remove_all(folder);
 }
