@@ -56,10 +56,14 @@ class Trainer:
         self.sender.register_model(self.model)
 
     def send(self, workers=0):
-        """Waits for the workers and sends the weights; returns the version."""
-        self.sender.wait_for_workers(workers)
-        self.sender.update_weights()  # returns once the weights may be changed again
-        return self.sender.version
+        """Waits for the workers, or until they have the last version, and sends the weights; returns the version."""
+        if workers:
+            self.sender.wait_for_workers(workers)
+        else:
+            self.sender.wait_async()
+        version = self.sender.version + 1
+        self.sender.send_async()  # returns once the weights may be changed again
+        return version
 
     def learn(self, prompts, answers):
         """One step of GRPO; returns the share of right answers. The ratio is 1: these weights gave all answers."""

@@ -72,6 +72,13 @@ def whole(what: str, value: Any, least: int = 0, most: int = 2**31 - 1) -> int:
     return number
 
 
+def flag(what: str, value: Any) -> bool:
+    """True or False; not a text such as "false", which is true for Python."""
+    if not isinstance(value, bool):
+        raise _wrong(what, "True or False", value)
+    return value
+
+
 def seconds(what: str, value: Any) -> float:
     """A number of seconds, 0 or more; also math.inf."""
     try:

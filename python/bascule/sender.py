@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from . import _core
-from ._checks import expected_workers, names, seconds, text, url, whole
+from ._checks import expected_workers, flag, names, seconds, text, url, whole
 from ._lifetime import Log, aclose, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
 from .followed import Followed
@@ -97,7 +97,7 @@ class Sender:
         url("endpoint", endpoint)
         whole("threads", threads)
         expected = expected_workers(expect_workers)
-        rank, ranks = rank_and_ranks() if sharded else (0, 1)
+        rank, ranks = rank_and_ranks() if flag("sharded", sharded) else (0, 1)
         self._log, self._progress = Log(log), Log(None if progress is None else Stages(progress))
         self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number, self._progress.number, rank, ranks)
         if rank == 0:

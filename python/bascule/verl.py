@@ -17,7 +17,7 @@ import torch
 from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 
 from . import _core, ray
-from ._checks import seconds
+from ._checks import flag, seconds
 from ._streamed import check_served, slots_device
 from ._verl_shards import offer_shards, shards_of
 from .errors import BasculeError, BasculeTimeoutError
@@ -53,7 +53,7 @@ class BasculeCheckpointEngine(CheckpointEngine):
 
     def __init__(self, bucket_size: int, is_master: bool = False, endpoint: str = "", timeout: float = 600,
                  sharded: bool = False):
-        self._is_master, self._sharded, self._timeout = is_master, sharded, seconds("timeout", timeout)
+        self._is_master, self._sharded, self._timeout = is_master, flag("sharded", sharded), seconds("timeout", timeout)
         self._worker = ray._own_name()
         self._endpoint = endpoint
         self._sender: Sender | None = None  # in the actor's rank 0; if sharded, in all its ranks

@@ -29,6 +29,11 @@ def test_what_is_no_url_is_refused_by_name(value):
         refused("target: expected a str", bascule.observe, value)
 
 
+@pytest.mark.parametrize("value", ["false", 0, None])
+def test_a_text_does_not_make_a_sender_sharded(endpoint, value):
+    refused("sharded: expected True or False, found", bascule.Sender, endpoint, sharded=value)
+
+
 def test_a_path_is_told_how_its_url_is_written():
     refused(r"found PosixPath\('/run/x'\); for a folder, write a scheme, :// and its absolute path", bascule.Sender, Path("/run/x"))
 

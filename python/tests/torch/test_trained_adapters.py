@@ -119,7 +119,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
-        self.answer({"data": [{"max_model_len": 32, "max_completions": 64, "max_batch": 64}]})
+        if self.path == "/health":
+            status = self.server.following.status()
+            self.answer({"worker": "engine", "adapters": {"math": {"attached": status.attached, "epoch": status.epoch}}})
+        else:
+            self.answer({"data": [{"max_model_len": 32, "max_completions": 64, "max_batch": 64}]})
 
     def do_POST(self):
         self.answer(self.server.complete(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
