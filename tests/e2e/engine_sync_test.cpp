@@ -77,6 +77,23 @@ TEST_F(EngineSync, ServesNothingUntilAVersionCameAndThenEachAsItComes) {
   EXPECT_EQ(metric("flips_total"), 3);
 }
 
+TEST_F(EngineSync, ServesTheCheckpointUntilTheFirstVersionWhereAsked) {
+  const Program engine = serve({"--sync", endpoint(), "--until-first", "checkpoint"});
+  EXPECT_EQ(Json::parse(get("/health").body)["state"], "serving");
+  const Json before = choices(kGreedy);
+  EXPECT_THAT(before[0]["versions"], Each(0));
+  Sender sender = listen();
+  const Named tensors = weights();
+  ASSERT_TRUE(sender.register_model(libtorch::tensors(tensors)).ok());
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  EXPECT_EQ(choices(kGreedy)[0]["token_ids"], before[0]["token_ids"]);
+  for (const auto& [name, tensor] : tensors) tensor.mul_(-1.5);
+  send(sender);
+  const Json after = choices(kGreedy);
+  EXPECT_THAT(after[0]["versions"], Each(sender.version()));
+  EXPECT_NE(after[0]["token_ids"], before[0]["token_ids"]);
+}
+
 TEST_F(EngineSync, FlipsBetweenTheTokensOfARunningRequest) {
   const Program engine = serve_synced();
   Sender sender = listen();

@@ -196,6 +196,7 @@ TEST_F(EngineVerbs, WithoutATrainerItSaysHowToFollowOne) {
   EXPECT_EQ(got("/weight_info")["weight_version"], "0");
   EXPECT_EQ(got("/get_world_size/")["world_size"], 1);
   EXPECT_EQ(got("/server_info?config_format=json")["vllm_config"]["weight_transfer_config"], Json());
+  EXPECT_EQ(got("/server_info?config_format=json")["vllm_config"]["model_config"]["dtype"], "torch.float32");
   EXPECT_TRUE(got("/server_info")["vllm_config"].is_string());
   EXPECT_EQ(get("/server_info?config_format=xml").status, 400);
 }

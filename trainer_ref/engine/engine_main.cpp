@@ -62,6 +62,7 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
   card.max_choices = settings.max_choices;
   card.worker = settings.worker;
   card.sync = settings.sync;
+  card.bf16 = settings.dtype == DType::kBF16;
   card.device = settings.device.str();
   card.created = absl::ToUnixSeconds(absl::Now());
   card.logprobs = settings.logprobs;
@@ -86,29 +87,35 @@ ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenize
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> open_weights(const EngineSettings& settings, const Place& place,
                                                             std::string compatibility_key, Engine& engine) {
+  const auto checkpoint = [&]() -> absl::StatusOr<std::unique_ptr<ServedWeights>> {
+    auto weights =
+        ServedWeights::from_checkpoint(settings.folder, settings.config, settings.dtype, place, settings.engine.log);
+    BASCULE_TRY(of_flag(weights.status(), "model", settings.folder.string(), kModelAdvice));
+    return weights;
+  };
   if (!settings.sync.empty()) {
+    std::unique_ptr<ServedWeights> first;
+    if (settings.serves_first) {
+      BASCULE_ASSIGN(first, checkpoint());
+    }
     return ServedWeights::from_sender(settings.config, settings.dtype,
                                       {.endpoint = settings.sync,
                                        .worker = settings.worker,
                                        .compatibility_key = std::move(compatibility_key),
                                        .on_pending = [&engine] { engine.wake(); },
                                        .log = settings.engine.log,
-                                       .place = place});
+                                       .place = place,
+                                       .first = std::move(first)});
   }
-  if (!settings.base.empty()) {
-    auto weights = ServedWeights::from_base(settings.config, place,
-                                            {.endpoint = settings.base,
-                                             .name = settings.worker,
-                                             .folder = settings.folder,
-                                             .dtype = settings.dtype,
-                                             .device = settings.device,
-                                             .log = settings.engine.log});
-    BASCULE_TRY(annotate(weights.status(), "--base"));
-    return weights;
-  }
-  auto weights =
-      ServedWeights::from_checkpoint(settings.folder, settings.config, settings.dtype, place, settings.engine.log);
-  BASCULE_TRY(of_flag(weights.status(), "model", settings.folder.string(), kModelAdvice));
+  if (settings.base.empty()) return checkpoint();
+  auto weights = ServedWeights::from_base(settings.config, place,
+                                          {.endpoint = settings.base,
+                                           .name = settings.worker,
+                                           .folder = settings.folder,
+                                           .dtype = settings.dtype,
+                                           .device = settings.device,
+                                           .log = settings.engine.log});
+  BASCULE_TRY(annotate(weights.status(), "--base"));
   return weights;
 }
 

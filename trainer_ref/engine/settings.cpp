@@ -33,6 +33,9 @@ ABSL_FLAG(
     std::string, sync, "",
     "The endpoint of a trainer that sends weights, such as shm:///run/user/1000/grpo. Without it the engine serves the "
     "checkpoint's own weights, as version 0.");
+ABSL_FLAG(std::string, until_first, "none",
+          "What is served until the first version of --sync has come: none (requests are answered 503), or checkpoint "
+          "(the weights of --model, as version 0), as vLLM does and TRL's clients expect.");
 ABSL_FLAG(
     std::string, base, "",
     "The endpoint of a base, such as shm:///run/user/1000/grpo/base: one copy of --model's weights, which all "
@@ -147,6 +150,7 @@ absl::Status check_flags() {
       .one_of("graphs", graphs, {"auto", "on", "off"})
       .one_of("logprobs-mode", absl::GetFlag(FLAGS_logprobs_mode), {"raw", "processed"})
       .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
+      .one_of("until-first", absl::GetFlag(FLAGS_until_first), {"none", "checkpoint"})
       .one_of("on-update", on_update, {"keep", "abort", "wait"})
       .between("wait-at-most", absl::GetFlag(FLAGS_wait_at_most), 0.0, 3600.0)
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024)
@@ -322,6 +326,7 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   EngineSettings settings;
   BASCULE_ASSIGN(settings.server, server_options());
   settings.sync = absl::GetFlag(FLAGS_sync);
+  settings.serves_first = absl::GetFlag(FLAGS_until_first) == "checkpoint";
   settings.base = absl::GetFlag(FLAGS_base);
   BASCULE_ASSIGN(settings.device, open_device(settings.sync));
   BASCULE_TRY(read_adapters(settings));

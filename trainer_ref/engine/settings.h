@@ -19,8 +19,9 @@ namespace bascule::ref {
 struct EngineSettings {
   std::filesystem::path folder;  // of the checkpoint
   ModelConfig config;
-  std::string sync;  // empty: the checkpoint's own weights are served
-  std::string base;  // empty, or the endpoint of a base with the checkpoint's weights
+  std::string sync;           // empty: the checkpoint's own weights are served
+  bool serves_first = false;  // the checkpoint's weights until the first version of `sync`
+  std::string base;           // empty, or the endpoint of a base with the checkpoint's weights
   std::string worker;
   std::vector<std::string> served_names;  // of the model; empty: by its folder
   c10::Device device = c10::kCPU;

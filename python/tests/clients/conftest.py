@@ -87,38 +87,22 @@ def start_engine():
             engine.kill()
 
 
-class VllmServer:
-    """A `vllm serve` that is starting, and all processes that it starts."""
+class Server:
+    """A server with vLLM's HTTP interface, at `url`."""
 
-    def __init__(self, environment, checkpoint, *arguments):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen(
-            [Path(sys.executable).parent / "vllm", "serve", checkpoint, "--host", "127.0.0.1", "--port", str(port),
-             "--weight-transfer-config", '{"backend":"bascule"}', "--enforce-eager", "--max-model-len", "64", "--dtype",
-             "float32", "--max-num-seqs", "8", "--kv-cache-memory-bytes", str(1 << 26), *arguments],
-            start_new_session=True,
-            env={**os.environ, "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-                 "VLLM_CPU_OMP_THREADS_BIND": "nobind", **environment})
-
-    def wait_until_up(self, seconds):
-        deadline = time.monotonic() + seconds
-        while True:
-            assert self.process.poll() is None and time.monotonic() < deadline
-            try:
-                return self.get("/health")
-            except urllib.error.URLError:  # it does not listen yet
-                time.sleep(0.2)
+    url: str
 
     def get(self, path):
         """The status of a GET."""
         return self._open(urllib.request.Request(self.url + path))[0]
 
+    def json(self, path):
+        """The answer of a GET."""
+        return json.loads(self._open(urllib.request.Request(self.url + path))[1])
+
     def models(self):
         """The names in GET /v1/models."""
-        return [each["id"] for each in json.loads(self._open(urllib.request.Request(f"{self.url}/v1/models"))[1])["data"]]
+        return [each["id"] for each in self.json("/v1/models")["data"]]
 
     def generate(self, **more):
         """The status and the greedy tokens, or the status and the error's text."""
@@ -155,6 +139,32 @@ class VllmServer:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+
+class VllmServer(Server):
+    """A `vllm serve` that is starting, and all processes that it starts."""
+
+    def __init__(self, environment, checkpoint, *arguments):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [Path(sys.executable).parent / "vllm", "serve", checkpoint, "--host", "127.0.0.1", "--port", str(port),
+             "--weight-transfer-config", '{"backend":"bascule"}', "--enforce-eager", "--max-model-len", "64", "--dtype",
+             "float32", "--max-num-seqs", "8", "--kv-cache-memory-bytes", str(1 << 26), *arguments],
+            start_new_session=True,
+            env={**os.environ, "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+                 "VLLM_CPU_OMP_THREADS_BIND": "nobind", **environment})
+
+    def wait_until_up(self, seconds):
+        deadline = time.monotonic() + seconds
+        while True:
+            assert self.process.poll() is None and time.monotonic() < deadline
+            try:
+                return self.get("/health")
+            except urllib.error.URLError:  # it does not listen yet
+                time.sleep(0.2)
+
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
@@ -184,3 +194,37 @@ def _serving(checkpoint):
     for server in started:
         if server.process.poll() is None:
             server.kill()
+
+
+class BasculeEngine(Server):
+    """A `bascule-engine` that serves its checkpoint until the endpoint's first version has come."""
+
+    def __init__(self, checkpoint, endpoint, *arguments):
+        self.process = subprocess.Popen(
+            [os.environ["BASCULE_ENGINE"], "--model", checkpoint, "--sync", endpoint, "--until-first", "checkpoint",
+             "--listen", "127.0.0.1:0", "--threads", "1", "--cache-bytes", "8MiB", *arguments],
+            text=True, stdout=subprocess.PIPE)
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on "), line
+        self.url = line.split()[-1]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def bascule_engine(checkpoint, endpoint):
+    """bascule_engine(*arguments) starts one that follows `endpoint`; at the end they are killed."""
+    if "BASCULE_ENGINE" not in os.environ:
+        pytest.skip("BASCULE_ENGINE is not set; scripts/test-python --clients builds the engine and sets it")
+    started = []
+
+    def start(*arguments):
+        started.append(BasculeEngine(checkpoint, endpoint, *arguments))
+        return started[-1]
+
+    yield start
+    for engine in started:
+        engine.kill()

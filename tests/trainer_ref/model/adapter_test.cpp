@@ -3,7 +3,9 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <filesystem>
 #include <sstream>
+#include <thread>
 
 #include "support.h"
 #include <bascule/trainer_ref/model/adapter_folder.h>
@@ -144,6 +146,30 @@ TEST(NewAdapterTest, TargetsThatMatchNothingAreNamed) {
     const auto lora = new_lora_config({.targets = targets});
     ASSERT_TRUE(lora.ok()) << lora.status();
     expect_error(Adapter::make(adapted.config, *lora, 7).status(), absl::StatusCode::kInvalidArgument, words);
+  }
+}
+
+// A link that leads to one of two adapters in turn: config and tensors are always of the same one.
+TEST(AdapterFolderTest, IsOfOneAdapterAlthoughItIsReplaced) {
+  const Adapted adapted("qwen2_lora");
+  const TemporaryFolder folder;
+  for (const double alpha : {2.0, 4.0}) {
+    Adapter adapter = Adapter::make(adapted.config, *new_lora_config({.rank = 2, .alpha = alpha}), 7).value();
+    for (auto& [name, factors] : adapter.modules) factors.b.fill_(alpha);
+    ASSERT_TRUE(write_adapter(folder.path() / std::to_string(static_cast<int>(alpha)), adapter).ok());
+  }
+  const std::filesystem::path link = folder.path() / "link", next = folder.path() / "next";
+  std::filesystem::create_symlink("2", link);
+  std::jthread swaps([&](const std::stop_token& stop) {
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      std::filesystem::create_symlink(i % 2 == 0 ? "4" : "2", next);
+      std::filesystem::rename(next, link);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    const absl::StatusOr<Adapter> read = read_adapter(link, adapted.config);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->lora.keys["lora_alpha"], read->modules.begin()->second.b.flatten()[0].item<float>());
   }
 }
 

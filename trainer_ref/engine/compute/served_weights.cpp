@@ -112,12 +112,27 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
     return bind_decoder(config, dtype, joined, device, weights);
   };
   std::unique_ptr<ServedWeights> served(new ServedWeights());
+  if (options.first != nullptr) served->own_ = std::move(options.first->own_);
   served->followed_.emplace(std::move(receiver), bind, "the sender's weights", device);
   return served;
 }
 
-Served ServedWeights::commit() { return followed_ ? followed_->commit() : Served{.ready = true}; }
+Served ServedWeights::or_own(Served served) const {
+  if (!own_) return served;
+  served.ready = true;
+  served.changed = false;
+  served.epoch = 0;
+  served.version = 0;
+  return served;
+}
 
-Served ServedWeights::look() const { return followed_ ? followed_->look() : Served{.ready = true}; }
+Served ServedWeights::commit() {
+  if (!followed_) return {.ready = true};
+  Served served = followed_->commit();
+  if (served.ready) own_.reset();
+  return or_own(std::move(served));
+}
+
+Served ServedWeights::look() const { return followed_ ? or_own(followed_->look()) : Served{.ready = true}; }
 
 }  // namespace bascule::ref

@@ -40,6 +40,7 @@ class ServedWeights {
     std::function<void()> on_pending;  // called on the receiver's thread
     std::function<void(std::string_view)> log;
     Place place{};
+    std::unique_ptr<ServedWeights> first{};  // served, as version 0, until a version has come; null: nothing is
   };
   // Returns at once, whether or not there is a sender. commit() reports when something can be served; call it with the
   // place's stream current.
@@ -49,7 +50,7 @@ class ServedWeights {
   Served commit();
   Served look() const;                                     // like Runner::look()
   const std::shared_ptr<const Decoder>& decoder() const {  // set once commit() was ready
-    return followed_ ? followed_->current() : own_;
+    return own_ ? own_ : followed_->current();
   }
 
  private:
@@ -57,7 +58,10 @@ class ServedWeights {
   static absl::StatusOr<std::unique_ptr<ServedWeights>> of(const ModelConfig& config, WeightMap weights,
                                                            const Place& place, std::string_view what);
 
-  std::shared_ptr<const Decoder> own_;  // of a checkpoint
+  // What is served while there is none of the sender's versions.
+  Served or_own(Served served) const;
+
+  std::shared_ptr<const Decoder> own_;  // of a checkpoint; null once a sender's version is served
   std::optional<Followed<Decoder>> followed_;
 };
 

@@ -14,16 +14,6 @@ using nlohmann::json;
 // JSON has no infinity: an impossible token gets the value that OpenAI's API gives to very unlikely ones.
 double finite(double logprob) { return std::max(logprob, -9999.0); }
 
-// The likeliest tokens, then the token itself if it is not among them.
-std::vector<TokenLogprob> with_itself(const Sample& sample, std::int64_t count) {
-  std::vector<TokenLogprob> all(sample.top.begin(),
-                                sample.top.begin() + std::min(count, static_cast<std::int64_t>(sample.top.size())));
-  const bool there =
-      std::any_of(all.begin(), all.end(), [&](const TokenLogprob& top) { return top.token == sample.token; });
-  if (!there) all.push_back({sample.token, sample.logprob, sample.rank});
-  return all;
-}
-
 json bytes_of(std::string_view text) {
   json bytes = json::array();
   for (const char byte : text) bytes.push_back(static_cast<unsigned char>(byte));
@@ -39,6 +29,15 @@ json chat_token(std::int64_t token, double logprob, const AnswerOptions& options
 }
 
 }  // namespace
+
+std::vector<TokenLogprob> with_itself(const Sample& sample, std::int64_t count) {
+  std::vector<TokenLogprob> all(sample.top.begin(),
+                                sample.top.begin() + std::min(count, static_cast<std::int64_t>(sample.top.size())));
+  const bool there =
+      std::any_of(all.begin(), all.end(), [&](const TokenLogprob& top) { return top.token == sample.token; });
+  if (!there) all.push_back({sample.token, sample.logprob, sample.rank});
+  return all;
+}
 
 LogprobLists::LogprobLists(const AnswerOptions& options, const ModelCard& card)
     : options_(options),
@@ -56,7 +55,6 @@ void LogprobLists::add_token(std::int64_t token, std::size_t offset) {
 void LogprobLists::add(const Sample& sample, std::size_t offset) {
   add_token(sample.token, offset);
   logprobs_.push_back(finite(sample.logprob));
-  if (options_.logprobs == 0) return;
   json top = json::object();
   for (const TokenLogprob& each : with_itself(sample, *options_.logprobs)) {
     // Of tokens with the same text, the likeliest counts.
@@ -68,13 +66,13 @@ void LogprobLists::add(const Sample& sample, std::size_t offset) {
 void LogprobLists::add_unknown(std::int64_t token, std::size_t offset) {
   add_token(token, offset);
   logprobs_.push_back(nullptr);
-  if (options_.logprobs > 0) top_.push_back(nullptr);
+  top_.push_back(nullptr);
 }
 
 json LogprobLists::take() {
   return {{"tokens", std::move(tokens_)},
           {"token_logprobs", std::move(logprobs_)},
-          {"top_logprobs", options_.logprobs > 0 ? std::move(top_) : json()},
+          {"top_logprobs", std::move(top_)},
           {"text_offset", std::move(offsets_)}};
 }
 

@@ -4,13 +4,18 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <vector>
 
 #include <bascule/trainer_ref/engine/http/api_request.h>
 #include <bascule/trainer_ref/engine/schedule/sequence.h>
 
 namespace bascule::ref {
 
-// /v1/completions: lists of tokens, token_logprobs, top_logprobs (null if not requested) and text_offset.
+// The `count` likeliest tokens, then the token itself if it is not among them, which makes it the least likely.
+std::vector<TokenLogprob> with_itself(const Sample& sample, std::int64_t count);
+
+// /v1/completions: lists of tokens, token_logprobs, top_logprobs (as in vLLM, with at least the token itself) and
+// text_offset.
 class LogprobLists {
  public:
   LogprobLists(const AnswerOptions& options, const ModelCard& card);

@@ -38,6 +38,7 @@ struct ModelCard {
   std::string worker;
   std::string sync;            // the endpoint of the trainer whose versions it serves; empty: none
   std::string device = "cpu";  // where it computes
+  bool bf16 = false;           // the type of its weights; else f32
   // Text to token ids and back, if the tokenizer can be read; `no_text` says why it cannot.
   std::optional<Tokenizer> tokenizer;
   absl::Status no_text;

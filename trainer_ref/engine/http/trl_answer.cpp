@@ -1,26 +1,14 @@
 #include <bascule/trainer_ref/engine/http/trl_answer.h>
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
-#include <vector>
 
 #include <bascule/trainer_ref/engine/http/api.h>
+#include <bascule/trainer_ref/engine/http/logprobs_json.h>
 
 namespace bascule::ref {
 namespace {
 
 using nlohmann::json;
-
-// The token that was drawn and the likeliest ones, the likeliest first.
-std::vector<TokenLogprob> likeliest(const Sample& sample) {
-  std::vector<TokenLogprob> all = sample.top;
-  if (std::none_of(all.begin(), all.end(), [&](const TokenLogprob& each) { return each.token == sample.token; }))
-    all.push_back({.token = sample.token, .logprob = sample.logprob});
-  std::stable_sort(all.begin(), all.end(),
-                   [](const TokenLogprob& a, const TokenLogprob& b) { return a.logprob > b.logprob; });
-  return all;
-}
 
 }  // namespace
 
@@ -32,7 +20,7 @@ std::string trl_answer(const AnswerOptions& options, const Completion& completio
     json values = json::array(), tokens = json::array();
     for (const Sample& sample : sequence->samples) {
       json each = json::array(), each_tokens = json::array();
-      for (const TokenLogprob& token : likeliest(sample)) {
+      for (const TokenLogprob& token : with_itself(sample, options.logprobs.value_or(0))) {
         each.push_back(token.logprob);
         each_tokens.push_back(token.token);
       }

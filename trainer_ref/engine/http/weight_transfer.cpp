@@ -154,6 +154,7 @@ std::string server_info_json(const ModelCard& card, bool text) {
        {{"model", card.paths.empty() ? card.id : card.paths.front()},
         {"served_model_name", std::move(served)},
         {"max_model_len", card.max_model_len},
+        {"dtype", card.bf16 ? "torch.bfloat16" : "torch.float32"},
         {"logprobs_mode", card.logprobs == LogprobsMode::kRaw ? "raw_logprobs" : "processed_logprobs"}}},
       {"parallel_config",
        {{"world_size", 1}, {"tensor_parallel_size", 1}, {"pipeline_parallel_size", 1}, {"data_parallel_size", 1}}},

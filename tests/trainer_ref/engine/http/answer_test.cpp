@@ -170,7 +170,8 @@ TEST(Answer, TellsLogprobsInOpenAisLists) {
   EXPECT_EQ(lists["text_offset"], (json{0, 1, 1}));
   EXPECT_EQ(
       whole({{"logprobs", 0}}, completion_of({67}, FinishReason::kLength))["choices"][0]["logprobs"]["top_logprobs"],
-      nullptr);
+      json::array({{{"C", -0.5}}}))
+      << "as in vLLM";
 }
 
 TEST(Answer, EchoBeginsWithThePromptAndItsLogprobs) {
