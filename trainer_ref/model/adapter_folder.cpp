@@ -131,7 +131,7 @@ absl::StatusOr<Adapter> read_adapter(const fs::path& given, const ModelConfig& c
   }
   return failed_precondition(given.string(),
                              ": its files changed each time while they were read; write an adapter into ",
-                             "a folder of its own, and rename that");
+                             "a new folder, and rename that");
 }
 
 absl::Status write_adapter(const fs::path& folder, const Adapter& adapter, const AddFiles& add_files) {

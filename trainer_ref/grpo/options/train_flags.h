@@ -21,7 +21,7 @@
 namespace bascule::ref {
 
 struct TaskFlags {
-  std::string kind = "arithmetic";                  // or "data"; "atropos": it has no problems of its own
+  std::string kind = "arithmetic";                  // or "data"; "atropos": environments have the problems
   std::filesystem::path data = {}, eval_data = {};  // eval_data: empty, or a file of held-out problems
   DataColumns columns = {};
   ChatOptions chat = {};

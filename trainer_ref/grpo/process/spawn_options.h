@@ -27,7 +27,7 @@ absl::StatusOr<SpawnFlags> spawn_flags();
 struct SpawnPlace {
   std::string model = {}, sync = {};
   std::string adapter = {};                    // if not empty: `sync` is the endpoint of the adapter of this name
-  bool is_active = false;                      // requests that name no adapter get it, too
+  bool is_active = false;                      // requests that name no adapter also get it
   std::string base = {};                       // if not empty: the base whose weights the engines map
   std::string device = {};                     // the trainer's
   int threads = 1;                             // of each engine

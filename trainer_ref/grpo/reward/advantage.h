@@ -18,7 +18,8 @@ std::vector<double> advantages(std::span<const double> rewards, bool scale);
 bool is_flat(const CompletionGroup& group);
 
 // Gives each completion its advantage by reward − penalty, compared with the other scored completions of its group. An
-// unscored completion gets none, nor does the only scored one of its group. An advantage that its environment set stays.
+// unscored completion gets none, nor does the only scored one of its group. An advantage that its environment set
+// stays.
 void compute_advantages(std::span<CompletionGroup> groups, bool scale);
 
 }  // namespace bascule::ref

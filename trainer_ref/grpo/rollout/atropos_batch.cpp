@@ -64,7 +64,7 @@ absl::Status check_sequence(const Sequence& sequence, const AtroposLimits& limit
     if (label == kNotLearned) continue;
     if (label != token)
       return invalid_argument("\"masks\": expected -100 or the token itself, which is ", token, ", found ", label);
-    // Atropos writes 1 where there is none.
+    // Atropos writes 1 if there is none.
     if (!std::isfinite(sequence.log_probs[i]) || sequence.log_probs[i] > 1e-3F)
       return invalid_argument(
           "\"inference_logprobs\": expected the log-probability of each token that is learned, found ",

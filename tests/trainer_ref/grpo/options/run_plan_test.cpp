@@ -55,8 +55,8 @@ TEST_F(RunPlanTest, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
 }
 
 TEST_F(RunPlanTest, EpochsEndWithTheLastProblem) {
-  const auto told =
-      flags_with({"--task=data", "--data=f", "--epochs=2.5", "--prompts-per-step=4", "--top-k=5", "--top-p=0.5", "--min-p=0.1"});
+  const auto told = flags_with(
+      {"--task=data", "--data=f", "--epochs=2.5", "--prompts-per-step=4", "--top-k=5", "--top-p=0.5", "--min-p=0.1"});
   ASSERT_TRUE(told.ok()) << told.status();
   EXPECT_EQ(told->rollouts.top_k, 5);
   EXPECT_EQ(told->rollouts.top_p, 0.5);

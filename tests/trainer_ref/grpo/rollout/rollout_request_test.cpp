@@ -29,7 +29,8 @@ TEST(RolloutRequest, IsAskedAsJson) {
 }
 
 TEST(RolloutRequest, AsksForFewerTokensWhereItIsTold) {
-  const nlohmann::json asked = nlohmann::json::parse(to_json({.prompt = {0}, .top_k = 50, .top_p = 0.9, .min_p = 0.05}));
+  const nlohmann::json asked =
+      nlohmann::json::parse(to_json({.prompt = {0}, .top_k = 50, .top_p = 0.9, .min_p = 0.05}));
   EXPECT_EQ(asked["top_k"], 50);
   EXPECT_EQ(asked["top_p"], 0.9);
   EXPECT_EQ(asked["min_p"], 0.05);
