@@ -1,4 +1,4 @@
-"""Unmodified clients of vLLM's server drive a real bascule-engine: vLLM's own, and those of TRL's trainers."""
+"""Unmodified clients of vLLM's server drive a real bascule-engine: vLLM's own client, and the clients of TRL's trainers."""
 
 import threading
 

@@ -124,7 +124,7 @@ HttpRoutes::Reply HttpRoutes::is_paused(HttpRequest& /*request*/, HttpConnection
   co_return Routed{.answer = answer(200, dumped({{"is_paused", sleeps()}}))};
 }
 
-// vLLM's fails while requests use blocks. Here these go on, and nobody else finds their blocks.
+// vLLM's fails while requests use blocks. Here these go on, and no later request finds their blocks.
 HttpRoutes::Reply HttpRoutes::reset_prefix_cache(HttpRequest& request, HttpConnection& /*connection*/) {
   const absl::StatusOr<bool> recompute = read_flag(target_of(request), "reset_running_requests", false);
   if (!recompute.ok()) return refuse(refusal(recompute.status()));

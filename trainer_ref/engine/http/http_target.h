@@ -19,7 +19,7 @@ std::string without_percents(std::string_view text);
 std::vector<std::string> query_values(std::string_view target, std::string_view name);
 std::optional<std::string> query_value(std::string_view target, std::string_view name);
 
-// The value of a query's flag: "true" or "false", as Python writes it, too, "1" or "0". Nullopt: another value.
+// The value of a query's flag: true or false in any case (Python writes True), 1 or 0. Nullopt: another value.
 std::optional<bool> query_flag(std::string_view target, std::string_view name, bool otherwise);
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-// vLLM's routes of weight transfer, and those of TRL's older server that need a group of NCCL.
+// vLLM's routes of weight transfer, and routes of TRL's older server that need an NCCL group.
 #include <chrono>
 #include <memory>
 #include <string>

@@ -35,22 +35,21 @@ absl::Status check_backend(const json& info, std::string_view where, const Model
     const char* field;
     const char* backend;
   };
-  static constexpr std::array<Mark, 8> kMarks{{{"master_address", "nccl"},
-                                               {"num_updates_list", "sparse_nccl"},
-                                               {"ipc_handles", "ipc"},
-                                               {"ipc_handles_pickled", "ipc"},
-                                               {"trainer_actor_names", "sharded_rdt"},
-                                               {"names", "nccl"},
-                                               {"rank_offset", "nccl"},
-                                               {"packed", "ipc"}}};
+  static constexpr std::array<Mark, 8> kMarks{{{"master_address", "backend nccl"},
+                                               {"num_updates_list", "backend sparse_nccl"},
+                                               {"ipc_handles", "backend ipc"},
+                                               {"ipc_handles_pickled", "backend ipc"},
+                                               {"trainer_actor_names", "backend sharded_rdt"},
+                                               {"names", "backend nccl"},
+                                               {"rank_offset", "backend nccl"},
+                                               {"packed", "backend ipc"}}};
   const auto backend = info.find("backend");
   if (backend != info.end() && *backend != "bascule")
     return invalid_argument(where, ".backend: expected \"bascule\", found ", shown(*backend), ": ", advice(card));
   const auto* const found =
       std::find_if(kMarks.begin(), kMarks.end(), [&](const Mark& mark) { return info.contains(mark.field); });
   if (found == kMarks.end()) return absl::OkStatus();
-  return invalid_argument(where, ".", found->field, " is a field of vLLM's backend ", found->backend, ": ",
-                          advice(card));
+  return invalid_argument(where, ".", found->field, " is a field of vLLM's ", found->backend, ": ", advice(card));
 }
 
 // The object in `field`, or the only one of a list with one for each rank.

@@ -44,7 +44,7 @@ enum class OnUpdate {
 enum class PauseMode {
   kAbort,  // they end with what they have and finish_reason "abort"
   kWait,   // they finish
-  kKeep,   // they stay where they are, and continue at resume()
+  kKeep,   // they stop, and continue at resume()
 };
 
 struct EngineOptions {

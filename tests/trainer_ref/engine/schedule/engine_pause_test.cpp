@@ -28,7 +28,7 @@ class EnginePauseTest : public EngineTest {
   Status reset_cache(bool recompute) {
     return told([&](Engine::Told done) { engine_->reset_cache(recompute, std::move(done)); });
   }
-  // A request of which some tokens are generated, and no more for now.
+  // A request of which some tokens are generated, and then none for now.
   std::future<Completion> begin(std::int64_t max_tokens) {
     runner_->open(false);
     std::future<Completion> answer = ask(request_of({1, 2, 3}, max_tokens));
@@ -151,7 +151,7 @@ TEST_P(EnginePauseTest, ForgetsWhatWasComputed) {
   ASSERT_TRUE(pause(PauseMode::kWait).get().ok());
   ASSERT_TRUE(resume().get().ok());
   ask(request_of(prompt, 2)).wait();
-  EXPECT_EQ(engine_->stats().reused_tokens, reused) << "a pause forgets it, too";
+  EXPECT_EQ(engine_->stats().reused_tokens, reused) << "a pause also forgets it";
 }
 
 TEST_P(EnginePauseTest, RecomputesWhatRunsWhereAsked) {
