@@ -1,4 +1,5 @@
-// vLLM's routes that pause an engine and update its weights, and the routes of TRL's older server, of the program itself.
+// vLLM's routes that pause an engine and update its weights, and the routes of TRL's older server, of the program
+// itself.
 #include <filesystem>
 #include <fstream>
 #include <future>

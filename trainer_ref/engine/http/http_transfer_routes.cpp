@@ -9,6 +9,7 @@
 #include <bascule/trainer_ref/engine/http/http_target.h>
 #include <bascule/trainer_ref/engine/http/weight_transfer.h>
 #include <bascule/trainer_ref/http/http_wire.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -40,7 +41,7 @@ HttpRoutes::Reply HttpRoutes::update_weights(HttpRequest& request, HttpConnectio
   if (!awaited.ok()) co_return denied(awaited.status());
   const auto waiting = watch(request, connection);
   boost::asio::steady_timer step(io_);
-  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(awaited->timeout);
+  const auto until = std::chrono::steady_clock::now() + on_clock(awaited->timeout);
   Served served = engine_.stats().served;
   while (!has_come(*awaited, served) && !waiting->hung_up && std::chrono::steady_clock::now() < until) {
     boost::system::error_code error;
