@@ -92,7 +92,7 @@ TEST_F(LoraFlagsTest, TargetsThatTheModelDoesNotHaveAreNamed) {
   const auto flags = flags_with({"--lora-rank=8", "--lora-targets=c_attn"});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_THAT(std::string(starting_adapter(*flags, BASCULE_DEMO_MODEL).status().message()),
-              HasSubstr("--lora-targets: target_modules [\"c_attn\"] match no module of the base model"));
+              HasSubstr("--lora-targets: target_modules: \"c_attn\" is no linear module of a layer"));
 }
 
 }  // namespace
