@@ -86,8 +86,11 @@ def test_an_unmodified_trainer_of_trl_is_followed(bascule_engine, checkpoint, en
 
 
 def test_trls_asynchronous_client_pauses_updates_and_resumes(bascule_engine, model, endpoint):
+    from accelerate import PartialState
     from bascule._trl_async import AsyncWeights
     from trl.experimental.async_grpo.vllm_client import VLLMClient
+
+    PartialState()  # the client's log needs it; a trainer has one
 
     class Weights(AsyncWeights):
         bascule_endpoint, bascule_workers, bascule_timeout = endpoint, None, PATIENCE
