@@ -35,6 +35,12 @@ struct Asked {
   std::string value = {};
 };
 
+// The cache that `share` of a GPU's memory leaves: the rest of it after the weights, and after what steps and LibTorch
+// need. Bytes; negative if nothing is left.
+std::int64_t cache_within(double share, std::int64_t total_bytes, std::int64_t weight_bytes) {
+  return static_cast<std::int64_t>(share * static_cast<double>(total_bytes)) - weight_bytes - kSteps;
+}
+
 absl::StatusOr<Asked> asked_bytes(c10::Device device, std::int64_t weight_bytes) {
   const ByteSize given = absl::GetFlag(FLAGS_cache_bytes);
   const double share = absl::GetFlag(FLAGS_gpu_memory_utilization);
@@ -71,10 +77,6 @@ absl::Status check_cache_flags() {
       .that(share == 0 || absl::GetFlag(FLAGS_cache_bytes).bytes == 0, "gpu-memory-utilization", share,
             "--cache-bytes is also given; leave one out");
   return checks.status();
-}
-
-std::int64_t cache_within(double share, std::int64_t total_bytes, std::int64_t weight_bytes) {
-  return static_cast<std::int64_t>(share * static_cast<double>(total_bytes)) - weight_bytes - kSteps;
 }
 
 absl::StatusOr<CacheSize> cache_size(const ModelConfig& config, DType dtype, c10::Device device,

@@ -24,8 +24,4 @@ absl::Status check_cache_flags();
 absl::StatusOr<CacheSize> cache_size(const ModelConfig& config, DType dtype, c10::Device device,
                                      std::int64_t weight_bytes);
 
-// The cache that `share` of a GPU's memory leaves: the rest of it after the weights, and after what steps and LibTorch
-// need. Bytes; negative if nothing is left.
-std::int64_t cache_within(double share, std::int64_t total_bytes, std::int64_t weight_bytes);
-
 }  // namespace bascule::ref
