@@ -85,23 +85,39 @@ std::string adapter_name_of(const TrainFlags& flags) {
   return flags.lora.on && flags.lora.sync == LoraSync::kAdapters ? flags.lora.name : "";
 }
 
-// Returns the engines of --spawn-engines, while they start.
-absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& flags, const std::string& model,
-                                                              const std::string& sync,
-                                                              const std::vector<std::string>& config_files) {
-  const SpawnFlags& spawn_flags = flags.engines.spawn;
-  SpawnOptions spawn{
-      .max_restarts = spawn_flags.max_restarts, .start_timeout = flags.engines.start_timeout, .log = log_line};
-  const int threads = engine_threads(flags.engines.threads, kernels::usable_cores(), spawn_flags.engines);
-  BASCULE_ASSIGN(spawn.engines, engines_to_spawn(spawn_flags, {.model = model,
-                                                               .sync = sync,
-                                                               .adapter = adapter_name_of(flags),
-                                                               .is_active = flags.atropos.on(),
-                                                               .base = flags.lora.base,
-                                                               .device = flags.compute.device.str(),
-                                                               .threads = threads,
-                                                               .config_files = config_files}));
-  return std::make_unique<SpawnedEngines>(std::move(spawn));
+// The engines of --spawn-engines, with `model`. Their weights come from `sync`; with --sync=none they are of the model,
+// or of the adapter in the folder `sync`.
+absl::StatusOr<std::vector<SpawnedEngine>> engines_of(const TrainFlags& flags, const std::string& model,
+                                                      const std::string& sync,
+                                                      const std::vector<std::string>& config_files) {
+  const SpawnFlags& spawn = flags.engines.spawn;
+  return engines_to_spawn(spawn,
+                          {.model = model,
+                           .sync = sync,
+                           .adapter = adapter_name_of(flags),
+                           .is_active = flags.atropos.on(),
+                           .base = flags.lora.base,
+                           .device = flags.compute.device.str(),
+                           .threads = engine_threads(flags.engines.threads, kernels::usable_cores(), spawn.engines),
+                           .config_files = config_files});
+}
+
+// Starts the engines, or the ones that run with their next commands, and blocks until they listen.
+absl::StatusOr<std::vector<std::string>> start_engines(const TrainFlags& flags, std::vector<SpawnedEngine> next,
+                                                       std::unique_ptr<SpawnedEngines>& engines) {
+  if (engines == nullptr) {
+    engines = std::make_unique<SpawnedEngines>(SpawnOptions{.engines = std::move(next),
+                                                            .max_restarts = flags.engines.spawn.max_restarts,
+                                                            .start_timeout = flags.engines.start_timeout,
+                                                            .log = log_line});
+  } else {
+    SpawnedEngines::Commands commands;
+    for (SpawnedEngine& engine : next) commands.push_back(std::move(engine.command));
+    engines->restart(std::move(commands));
+  }
+  BASCULE_ASSIGN(std::vector<std::string> urls, engines->wait_until_listening(stopped));
+  training = true;
+  return urls;
 }
 
 absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vector<std::string>& config_files) {
@@ -110,7 +126,7 @@ absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vect
   std::unique_ptr<SpawnedEngines> engines;  // outlives the trainer, which requests their URLs
   const bool spawns = flags.engines.spawn.engines > 0;
   std::string sync = flags.engines.sync;
-  if (spawns && sync.empty()) {
+  if (spawns && sync.empty() && !flags.engines.restarts) {
     BASCULE_ASSIGN(endpoint, PrivateEndpoint::make());
     sync = endpoint_in(endpoint->folder().string(), flags.engines.spawn, flags.compute.device.str());
   }
@@ -122,12 +138,18 @@ absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vect
                      }};
   if (spawns) {
     hooks.engine_url = [&engines](std::size_t engine) { return engines->url(engine); };
-    hooks.start_engines = [&, model = start.model.string(), sync]() -> absl::StatusOr<std::vector<std::string>> {
-      BASCULE_ASSIGN(engines, start_engines(flags, model, sync, config_files));
-      BASCULE_ASSIGN(std::vector<std::string> urls, engines->wait_until_listening(stopped));
-      training = true;
-      return urls;
+    const auto start_with = [&](const std::string& model,
+                                const std::string& weights) -> absl::StatusOr<std::vector<std::string>> {
+      BASCULE_ASSIGN(std::vector<SpawnedEngine> next, engines_of(flags, model, weights, config_files));
+      return start_engines(flags, std::move(next), engines);
     };
+    hooks.start_engines = [start_with, model = start.model.string(), sync] { return start_with(model, sync); };
+    if (flags.engines.restarts) {
+      hooks.start_engines = nullptr;
+      hooks.restart_engines = [&flags, start_with, model = start.model.string()](const std::filesystem::path& folder) {
+        return flags.lora.on ? start_with(model, folder.string()) : start_with(folder.string(), "");
+      };
+    }
   }
   BASCULE_ASSIGN(const std::unique_ptr<Trainer> trainer,
                  Trainer::create(flags, std::move(start), std::move(sync), std::move(hooks)));

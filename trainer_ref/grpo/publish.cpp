@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/adapter_source.h>
+#include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/model/decoder_weights.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -38,14 +39,21 @@ absl::StatusOr<std::string> endpoint_of(const std::string& text, const Policy& p
 
 }  // namespace
 
-absl::StatusOr<PolicySender> PolicySender::open(SenderOptions options, const Policy& policy, LoraSync sync) {
+absl::StatusOr<std::unique_ptr<PolicySender>> PolicySender::open(SenderOptions options, const Policy& policy,
+                                                                 LoraSync sync) {
   BASCULE_ASSIGN(options.endpoint, endpoint_of(options.endpoint, policy, sync));
   std::string description;
   if (policy.adapter() && sync == LoraSync::kAdapters)
     description = describe_adapter(policy.adapter()->lora, policy.adapter()->module_names(), policy.config());
   BASCULE_ASSIGN(Sender sender, Sender::listen(options));
   BASCULE_TRY(sender.register_model(source_of(policy, sync), std::move(description)));
-  return PolicySender(std::move(sender), is_single_copy(options.endpoint), options.log);
+  return std::unique_ptr<PolicySender>(
+      new PolicySender(std::move(sender), is_single_copy(options.endpoint), options.log));
+}
+
+absl::StatusOr<std::vector<std::string>> PolicySender::meet(const Meeting& meeting) {
+  BASCULE_TRY(wait_for_engines(sender_, meeting.urls, meeting.flag, meeting.timeout, meeting.stopped));
+  return meeting.urls;
 }
 
 absl::Status PolicySender::before_write() {

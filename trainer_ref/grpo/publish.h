@@ -1,4 +1,4 @@
-// How the policy becomes versions that engines serve.
+// The publisher that sends the policy's weights by Bascule's transport.
 //
 //   slots=2 or more    step ──▶ publish(): packs the weights into a slot; retries once if that fails
 //   slots=1            gradients ──▶ before_write(): engines yield ──▶ optimizer.step() ──▶ publish(): engines go on
@@ -11,41 +11,44 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/grpo/learn/policy.h>
 #include <bascule/trainer_ref/grpo/options/train_flags.h>
+#include <bascule/trainer_ref/grpo/publisher.h>
 
 namespace bascule::ref {
 
-class PolicySender {
+class PolicySender final : public Publisher {
  public:
   // Listens, and registers the policy's own tensors, not copies: a version contains what the optimizer last wrote to
   // them. options.log also gets failures that are retried, and workers that did not take a version. Returns the errors
   // of Sender::listen() and register_model().
   // `sync` says what is sent of a policy with an adapter.
-  static absl::StatusOr<PolicySender> open(SenderOptions options, const Policy& policy,
-                                           LoraSync sync = LoraSync::kAdapters);
+  static absl::StatusOr<std::unique_ptr<PolicySender>> open(SenderOptions options, const Policy& policy,
+                                                            LoraSync sync = LoraSync::kAdapters);
 
-  Sender& sender() { return sender_; }
+  absl::StatusOr<std::vector<std::string>> meet(const Meeting& meeting) override;
 
-  // Call this before the weights change. With a single copy, takes the loan, unless this update has it already: blocks
+  // With a single copy, takes the loan, unless this update has it already: blocks
   // until all engines have yielded, for at most twice the endpoint's timeout. The error names an engine that may still
   // be reading.
-  absl::Status before_write();
+  absl::Status before_write() override;
 
   // Publishes the weights as a new version. Blocks for at most twice the endpoint's timeout. If `weights` is kChanged
   // but the bytes equal the previous version's, logs that.
-  enum class Weights { kChanged, kMayBeTheSame };
-  absl::StatusOr<SendReport> publish(Weights weights = Weights::kChanged);
+  absl::StatusOr<SendReport> publish(Weights weights) override;
 
   // Gives up the loan of an update that failed, so that engines stop waiting. If nothing was written, they serve the
   // previous version; otherwise they serve nothing until the next one.
-  void give_up() { loan_.reset(); }
+  void give_up() override { loan_.reset(); }
 
  private:
   PolicySender(Sender sender, bool single_copy, std::function<void(std::string_view)> log)

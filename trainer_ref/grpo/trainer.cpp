@@ -11,6 +11,9 @@
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
+#include <bascule/trainer_ref/grpo/own_engine.h>
+#include <bascule/trainer_ref/grpo/publish.h>
+#include <bascule/trainer_ref/grpo/restarts.h>
 #include <bascule/trainer_ref/grpo/reward/advantage.h>
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/rollout/evaluation.h>
@@ -51,6 +54,31 @@ absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun&
   return learner;
 }
 
+absl::StatusOr<std::unique_ptr<Publisher>> make_publisher(const TrainFlags& flags, const PreparedRun& run,
+                                                          const Policy& policy, const TrainerHooks& hooks) {
+  const RunPlan& plan = run.plan;
+  if (flags.engines.restarts)
+    return std::make_unique<EngineRestarts>(
+        RestartOptions{.folder = flags.out / "engines",
+                       .model = plan.start.model,
+                       .dtype = flags.engines.spawn.dtype == "bf16" ? DType::kBF16 : DType::kF32,
+                       .restart = hooks.restart_engines},
+        policy);
+  if (flags.engines.own)
+    return OwnEngine::start({.longest = plan.rows.longest_prompt + flags.rollouts.max_tokens,
+                             .adapter = flags.lora.on ? flags.lora.name : "",
+                             .log = hooks.log},
+                            policy);
+  auto sender = PolicySender::open(
+      {.endpoint = plan.sync,
+       .threads = flags.engines.threads,
+       .compatibility_key = compatibility_key_of(policy.config(), run.prompts.tokenizer().fingerprint()),
+       .log = hooks.log},
+      policy, flags.lora.sync);
+  BASCULE_TRY(annotate(sender.status(), cat("--sync=", plan.sync)));
+  return sender;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags, StartPoint start, std::string sync,
@@ -64,13 +92,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
   absl::StatusOr<std::vector<WeightedReward>> rewards =
       make_rewards(flags.reward.specs, {.timeout = flags.reward.timeout, .log = log, .stopped = hooks.stopped});
   BASCULE_TRY(of_flag(rewards.status(), "reward", flags.reward.text, kRewardAdvice));
-  absl::StatusOr<PolicySender> sender = PolicySender::open(
-      {.endpoint = plan.sync,
-       .threads = flags.engines.threads,
-       .compatibility_key = compatibility_key_of(policy.config(), run.prompts.tokenizer().fingerprint()),
-       .log = log},
-      policy, flags.lora.sync);
-  BASCULE_TRY(annotate(sender.status(), cat("--sync=", plan.sync)));
+  BASCULE_ASSIGN(std::unique_ptr<Publisher> publisher, make_publisher(flags, run, policy, hooks));
   BASCULE_ASSIGN(Learner learner, make_learner(flags, run, std::move(policy), log));
   std::unique_ptr<MetricsPage> page;
   if (!flags.report.metrics.empty()) {
@@ -79,11 +101,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
   }
   RunLog run_log({.folder = flags.out, .saves = flags.report.save_every > 0, .line = log}, std::move(page));
   return std::unique_ptr<Trainer>(new Trainer(flags, std::move(hooks), std::move(run), std::move(learner),
-                                              *std::move(rewards), *std::move(sender), std::move(run_log)));
+                                              *std::move(rewards), std::move(publisher), std::move(run_log)));
 }
 
 Trainer::Trainer(const TrainFlags& flags, TrainerHooks hooks, PreparedRun run, Learner learner,
-                 std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log)
+                 std::vector<WeightedReward> rewards, std::unique_ptr<Publisher> publisher, RunLog run_log)
     : flags_(flags),
       hooks_(std::move(hooks)),
       task_(std::move(run.task)),
@@ -91,7 +113,7 @@ Trainer::Trainer(const TrainFlags& flags, TrainerHooks hooks, PreparedRun run, L
       plan_(std::move(run.plan)),
       learner_(std::move(learner)),
       rewards_(std::move(rewards)),
-      sender_(std::move(sender)),
+      publisher_(std::move(publisher)),
       engine_urls_(flags_.engines.urls),
       run_log_(std::move(run_log)),
       last_step_(plan_.start.resumed.step),
@@ -160,7 +182,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report,
-                   send(update.updates > 0 ? PolicySender::Weights::kChanged : PolicySender::Weights::kMayBeTheSame));
+                   send(update.updates > 0 ? Publisher::Weights::kChanged : Publisher::Weights::kMayBeTheSame));
     telemetry.sent(std::move(report));
   }
   return telemetry.metrics(groups_->newest_version());
@@ -195,13 +217,13 @@ absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups)
 absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups) {
   if (flags_.engines.colocate) BASCULE_TRY(pool_->sleep());
   absl::StatusOr<UpdateStatistics> update =
-      learner_.update_policy(step, groups, [this] { return sender_.before_write(); });
-  if (!update.ok()) sender_.give_up();
+      learner_.update_policy(step, groups, [this] { return publisher_->before_write(); });
+  if (!update.ok()) publisher_->give_up();
   return update;
 }
 
-absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
-  BASCULE_ASSIGN(SendReport report, sender_.publish(weights));
+absl::StatusOr<SendReport> Trainer::send(Publisher::Weights weights) {
+  BASCULE_ASSIGN(SendReport report, publisher_->publish(weights));
   if (flags_.engines.colocate) {
     BASCULE_TRY(learner_.free_memory());
     BASCULE_TRY(pool_->wake_up());
@@ -215,8 +237,8 @@ absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
 absl::Status Trainer::begin() {
   BASCULE_TRY(meet_engines());
   if (hooks_.stopped()) return absl::OkStatus();
-  BASCULE_ASSIGN(SendReport first, send(PolicySender::Weights::kChanged));
-  BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
+  BASCULE_ASSIGN(SendReport first, send(Publisher::Weights::kChanged));
+  if (first.epoch != 0) BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
   if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the resumed run wrote the first line
     BASCULE_TRY(start_log());
@@ -265,10 +287,13 @@ absl::Status Trainer::meet_engines() {
   if (hooks_.start_engines) {
     BASCULE_ASSIGN(engine_urls_, hooks_.start_engines());
   }
-  hooks_.log(cat("waiting for ", engine_urls_.size(), " engines at ", plan_.sync));
+  if (!plan_.sync.empty()) hooks_.log(cat("waiting for ", engine_urls_.size(), " engines at ", plan_.sync));
   const std::string flag =
       sends_adapter() ? cat("--adapter=", flags_.lora.name, "=", plan_.sync) : cat("--sync=", plan_.sync);
-  BASCULE_TRY(wait_for_engines(sender_.sender(), engine_urls_, flag, flags_.engines.start_timeout, hooks_.stopped));
+  BASCULE_ASSIGN(engine_urls_, publisher_->meet({.urls = std::move(engine_urls_),
+                                                 .flag = flag,
+                                                 .timeout = flags_.engines.start_timeout,
+                                                 .stopped = hooks_.stopped}));
   if (hooks_.stopped()) return absl::OkStatus();
   const char* key = std::getenv("BASCULE_API_KEY");
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = engine_urls_,
@@ -287,7 +312,8 @@ absl::Status Trainer::meet_engines() {
 }
 
 absl::Status Trainer::start_log() {
-  nlohmann::json run{{"about", flags_.report.about}, {"engines", engine_urls_}, {"sync", plan_.sync}};
+  nlohmann::json run{
+      {"about", flags_.report.about}, {"engines", engine_urls_}, {"sync", plan_.sync.empty() ? "none" : plan_.sync}};
   for (const auto& [name, value] : flags_.given) run["flags"][name] = value;
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();

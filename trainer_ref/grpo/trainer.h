@@ -1,6 +1,6 @@
-// The trainer: GRPO over engines that it sends its weights to.
+// The trainer: GRPO over engines that serve its weights.
 //
-//   group_source.h   score()    learner.h      publish.h     run_log.h
+//   group_source.h   score()    learner.h      publisher.h   run_log.h
 //   roll out ──────▶ reward ──▶ update ──────▶ send ───────▶ a line of metrics          one step
 //
 // Threads: everything runs on the caller's thread, except in the pool and the stream. All waits are bounded: for
@@ -21,7 +21,7 @@
 #include <bascule/trainer_ref/grpo/group_source.h>
 #include <bascule/trainer_ref/grpo/learn/learner.h>
 #include <bascule/trainer_ref/grpo/options/run_plan.h>
-#include <bascule/trainer_ref/grpo/publish.h>
+#include <bascule/trainer_ref/grpo/publisher.h>
 #include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
 #include <bascule/trainer_ref/grpo/run/metrics.h>
 #include <bascule/trainer_ref/grpo/run/run_log.h>
@@ -36,11 +36,15 @@ struct TrainerHooks {
   // returns one engine's current URL.
   std::function<absl::StatusOr<std::vector<std::string>>()> start_engines = nullptr;
   std::function<std::string(std::size_t engine)> engine_url = nullptr;
+  // Only for --sync=none: RestartOptions::restart.
+  std::function<absl::StatusOr<std::vector<std::string>>(const std::filesystem::path& folder)> restart_engines =
+      nullptr;
 };
 
 class Trainer {
  public:
-  // Reads the problems and the model, and listens at the endpoint `sync`. Does not wait for engines.
+  // Reads the problems and the model, and listens at the endpoint `sync`, if weights are sent. Does not wait for
+  // engines.
   static absl::StatusOr<std::unique_ptr<Trainer>> create(const TrainFlags& flags, StartPoint start, std::string sync,
                                                          TrainerHooks hooks);
 
@@ -51,7 +55,7 @@ class Trainer {
 
  private:
   Trainer(const TrainFlags& flags, TrainerHooks hooks, PreparedRun run, Learner learner,
-          std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log);
+          std::vector<WeightedReward> rewards, std::unique_ptr<Publisher> publisher, RunLog run_log);
 
   absl::Status begin();
   absl::Status meet_engines();
@@ -63,7 +67,7 @@ class Trainer {
   absl::StatusOr<StepMetrics> step(std::int64_t step);
   absl::StatusOr<RewardMeans> score(std::vector<CompletionGroup>& groups);
   absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups);
-  absl::StatusOr<SendReport> send(PolicySender::Weights weights);
+  absl::StatusOr<SendReport> send(Publisher::Weights weights);
   bool sends_adapter() const { return flags_.lora.on && flags_.lora.sync == LoraSync::kAdapters; }
   bool sends_after(std::int64_t step) const { return step == fitted_->steps || step % flags_.engines.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
@@ -79,7 +83,7 @@ class Trainer {
   std::optional<const FittedPlan> fitted_;  // once the engines are met
   Learner learner_;
   std::vector<WeightedReward> rewards_;
-  PolicySender sender_;
+  std::unique_ptr<Publisher> publisher_;
   std::vector<std::string> engine_urls_;
   RunLog run_log_;
   std::unique_ptr<EnginePool> pool_;

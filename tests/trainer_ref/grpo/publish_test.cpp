@@ -37,10 +37,10 @@ struct Sent {
 Sent sent_by(const Policy& policy, LoraSync sync, const std::string& options = "") {
   const test::TempFolder folder;
   const std::string endpoint = cat("shm://", (folder.path() / "sync").string());
-  absl::StatusOr<PolicySender> sender =
+  absl::StatusOr<std::unique_ptr<PolicySender>> sender =
       PolicySender::open({.endpoint = endpoint + options, .log = [](std::string_view) {}}, policy, sync);
   EXPECT_THAT(sender, IsOk());
-  EXPECT_THAT(sender->publish(), IsOk());
+  EXPECT_THAT((*sender)->publish(Publisher::Weights::kChanged), IsOk());
   absl::StatusOr<Receiver> engine = Receiver::connect({.endpoint = endpoint, .worker = "engine"});
   EXPECT_THAT(engine, IsOk());
   EXPECT_THAT(engine->wait_ready(absl::Minutes(1)), IsOk());

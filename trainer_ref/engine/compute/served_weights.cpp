@@ -92,6 +92,26 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const Model
   return of(config, std::move(weights), place, "random weights");
 }
 
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::of_owner(
+    const ModelConfig& config, const WeightMap& weights, const Place& place,
+    std::shared_ptr<const std::atomic<Version>> version) {
+  const auto bind = [&]() -> absl::StatusOr<Decoder> {
+    WeightMap parts, joined;
+    for (const auto& [name, tensor] : weights) parts[name] = tensor.detach();
+    if (takes_kernels(config, place)) {
+      joined = join(joined_weights(config), parts);
+      for (const auto& [name, tensor] : weights) at::Tensor(tensor).set_data(parts[name]);
+    }
+    BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, parts, joined));
+    return Decoder(std::move(bound));
+  };
+  BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, "the trainer's weights", place.device));
+  std::unique_ptr<ServedWeights> served(new ServedWeights());
+  served->own_ = std::make_shared<const Decoder>(std::move(decoder));
+  served->owners_ = std::move(version);
+  return served;
+}
+
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const ModelConfig& config, DType dtype,
                                                                           SenderOptions options) {
   std::vector<JoinedWeights> joined;  // if the steps read them
@@ -127,12 +147,19 @@ Served ServedWeights::or_own(Served served) const {
 }
 
 Served ServedWeights::commit() {
+  if (owners_) {
+    const Version before = std::exchange(seen_, owners_->load());
+    return {.ready = true, .changed = seen_ != before, .version = seen_};
+  }
   if (!followed_) return {.ready = true};
   Served served = followed_->commit();
   if (served.ready) own_.reset();
   return or_own(std::move(served));
 }
 
-Served ServedWeights::look() const { return followed_ ? or_own(followed_->look()) : Served{.ready = true}; }
+Served ServedWeights::look() const {
+  if (owners_) return {.ready = true, .pending = seen_ != owners_->load(), .version = seen_};
+  return followed_ ? or_own(followed_->look()) : Served{.ready = true};
+}
 
 }  // namespace bascule::ref

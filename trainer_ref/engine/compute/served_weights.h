@@ -1,7 +1,8 @@
-// The weights that the engine computes with: a checkpoint's own, or views into the slots of a receiver. For
-// the engine's thread only; followed.h says how long a Decoder lives.
+// The weights that the engine computes with: a checkpoint's own, views into the slots of a receiver, or a trainer's of
+// this process. For the engine's thread only; followed.h says how long a Decoder lives.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -35,6 +36,13 @@ class ServedWeights {
   static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,
                                                                const Place& place, std::uint64_t seed);
 
+  // Weights that another thread owns and changes, read where they are. It changes them only while the engine is paused,
+  // then counts `version` up and wakes the engine. If the steps take our kernels, tensors that these read as one are
+  // moved side by side: `weights` keep their identity, and get other storage.
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> of_owner(const ModelConfig& config, const WeightMap& weights,
+                                                                 const Place& place,
+                                                                 std::shared_ptr<const std::atomic<Version>> version);
+
   struct SenderOptions {
     std::string endpoint{}, worker{}, compatibility_key{};
     std::function<void()> on_pending;  // called on the receiver's thread
@@ -63,6 +71,8 @@ class ServedWeights {
 
   std::shared_ptr<const Decoder> own_;  // of a checkpoint; null once a sender's version is served
   std::optional<Followed<Decoder>> followed_;
+  std::shared_ptr<const std::atomic<Version>> owners_;  // null: the weights have no other owner
+  Version seen_ = 0;                                    // of the owner's versions
 };
 
 }  // namespace bascule::ref

@@ -153,4 +153,6 @@ void HttpServer::run() {
   impl_->io.run();
 }
 
+void HttpServer::stop() { impl_->io.stop(); }
+
 }  // namespace bascule::ref

@@ -50,6 +50,8 @@ class HttpServer {
   // Serves until one of the stop signals. Then it takes nothing new, running requests may finish for `drain`, and the
   // rest are answered with what they have; a second signal ends it at once.
   void run();
+  // Makes run() return at once. Any thread.
+  void stop();
 
  private:
   struct Impl;

@@ -26,7 +26,7 @@ constexpr const char* kOfOwnProblems[] = {
 
 }  // namespace
 
-absl::StatusOr<AtroposFlags> parse_atropos_flags() {
+absl::StatusOr<AtroposFlags> parse_atropos_flags(const EngineFlags& engines) {
   const std::string from = absl::GetFlag(FLAGS_rollouts);
   AtroposFlags flags{.batch_timeout = absl::GetFlag(FLAGS_batch_timeout)};
   FlagChecks checks;
@@ -39,6 +39,9 @@ absl::StatusOr<AtroposFlags> parse_atropos_flags() {
     while (flags.url.ends_with('/')) flags.url.pop_back();
     if (const absl::Status url = check_url(flags.url); !url.ok())
       checks.that(false, "rollouts", from, url.message(), "; ", kAdvice);
+    checks.that(
+        !engines.own, "engines", "none",
+        "environments of Atropos sample from an engine by its URL; give --spawn-engines=1, or the engine's URL");
     for (const char* const name : kOfOwnProblems)
       if (const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name); flag != nullptr)
         checks.that(flag->CurrentValue() == flag->DefaultValue(), absl::StrReplaceAll(name, {{"_", "-"}}),

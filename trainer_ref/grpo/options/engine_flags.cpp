@@ -11,12 +11,16 @@
 #include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(std::vector<std::string>, engines, {},
-          "URLs of the engines, such as http://127.0.0.1:8001,http://127.0.0.1:8002");
+          "URLs of the engines, such as http://127.0.0.1:8001,http://127.0.0.1:8002; or none: this process generates "
+          "with its own weights, of which there is one copy then, and trains in turns");
 ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
           "engines with --dtype=bf16; --importance-cap corrects for the rounding. With ?slots=1 the engines read the "
-          "trainer's own weights, and yield while the optimizer writes (docs/guide/pair.md)");
+          "trainer's own weights, and yield while the optimizer writes (docs/guide/pair.md). none: --restart-every");
+ABSL_FLAG(int64_t, restart_every, 0,
+          "With --sync=none and --spawn-engines: nothing is sent; every so many steps the engines are restarted with a "
+          "checkpoint of the weights, which takes seconds. For comparison");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");
@@ -45,18 +49,55 @@ int threads_of(const EngineFlags& flags) {
   return trainer_threads(absl::GetFlag(FLAGS_threads), kernels::usable_cores(), static_cast<int>(local));
 }
 
+// --sync=none and --restart-every, which belong together.
+void check_restarts(int spawned, FlagChecks& checks) {
+  const std::int64_t every = absl::GetFlag(FLAGS_restart_every);
+  const bool restarts = absl::GetFlag(FLAGS_sync) == "none";
+  checks.at_least<std::int64_t>("restart-every", every, 0)
+      .that(restarts || every == 0, "restart-every", every,
+            "weights are sent, and engines are not restarted for them; leave it out, or give --sync=none")
+      .that(!restarts || spawned > 0, "sync", "none",
+            "engines are restarted with checkpoints, which needs engines that this program starts; add "
+            "--spawn-engines=1")
+      .that(!restarts || every > 0, "restart-every", every,
+            "with --sync=none it says how many steps pass between two restarts of the engines; give 1 or more")
+      .that(!restarts || absl::GetFlag(FLAGS_sync_every) == 1, "sync-every", absl::GetFlag(FLAGS_sync_every),
+            "with --sync=none the engines get weights every --restart-every steps; leave it out")
+      .that(!restarts || absl::GetFlag(FLAGS_max_staleness) == 0, "max-staleness", absl::GetFlag(FLAGS_max_staleness),
+            "with --sync=none no engine runs while weights change; give 0")
+      .that(!restarts || !absl::GetFlag(FLAGS_colocate), "colocate", true,
+            "with --sync=none engines are ended while they get weights, and do not sleep; leave it out");
+}
+
+// --engines=none: what has no meaning without engines of their own.
+void check_own(FlagChecks& checks) {
+  const std::string sync = absl::GetFlag(FLAGS_sync);
+  checks
+      .that(sync.empty(), "sync", sync,
+            "with --engines=none this process generates with its own weights, and sends none; leave it out")
+      .that(absl::GetFlag(FLAGS_sync_every) == 1, "sync-every", absl::GetFlag(FLAGS_sync_every),
+            "with --engines=none completions are always of the newest weights; leave it out")
+      .that(absl::GetFlag(FLAGS_max_staleness) == 0, "max-staleness", absl::GetFlag(FLAGS_max_staleness),
+            "with --engines=none nothing is generated while the weights change; give 0")
+      .that(!absl::GetFlag(FLAGS_colocate), "colocate", true,
+            "with --engines=none there are no engines to sleep; leave it out");
+}
+
+bool is_own() { return absl::GetFlag(FLAGS_engines) == std::vector<std::string>{"none"}; }
+
 absl::Status check(int spawned, RunKind kind) {
   const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
   const bool supervised = kind.supervised, dry = kind.dry_run;
   FlagChecks checks;
   checks
-      .that(dry || supervised || spawned > 0 || !engines.empty(), "engines", "",
-            "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some "
-            "(or --supervised, which needs none)")
+      .that(
+          dry || supervised || spawned > 0 || !engines.empty(), "engines", "",
+          "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some, "
+          "or --engines=none, and this process generates (or --supervised, which needs none)")
       .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
             "--spawn-engines starts this run's own engines; leave one of the two out")
       .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
-      .that(dry || supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
+      .that(dry || supervised || spawned > 0 || is_own() || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
             "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
             "the same URL occurs twice; give each engine once")
@@ -72,6 +113,11 @@ absl::Status check(int spawned, RunKind kind) {
       .that(!absl::GetFlag(FLAGS_colocate) || absl::GetFlag(FLAGS_sync_every) == 1, "sync-every",
             absl::GetFlag(FLAGS_sync_every), "with --colocate engines wake up for each step's version; give 1")
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024);
+  check_restarts(spawned, checks);
+  if (is_own()) {
+    check_own(checks);
+    return checks.status();
+  }
   for (const std::string& url : engines)
     if (const absl::Status status = check_url(url); !status.ok())
       checks.that(false, "engines", url, status.message(), ", as --engines=http://127.0.0.1:8001");
@@ -92,6 +138,15 @@ absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind) {
                     .min_batch = absl::GetFlag(FLAGS_min_batch),
                     .drop_long = absl::GetFlag(FLAGS_drop_long),
                     .colocate = absl::GetFlag(FLAGS_colocate)};
+  if (flags.sync == "none") {
+    flags.sync.clear();
+    flags.restarts = true;
+    flags.sync_every = absl::GetFlag(FLAGS_restart_every);
+  }
+  if (is_own()) {
+    flags.urls.clear();
+    flags.own = true;
+  }
   for (std::string& url : flags.urls)
     while (url.ends_with('/')) url.pop_back();
   flags.threads = threads_of(flags);

@@ -25,8 +25,8 @@ struct RunKind {
 };
 
 absl::StatusOr<ChatOptions> parse_chat_flags();
-absl::StatusOr<AtroposFlags> parse_atropos_flags();
 absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind);
+absl::StatusOr<AtroposFlags> parse_atropos_flags(const EngineFlags& engines);
 // Also checks --reward-timeout and --overlong-*.
 absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);
 absl::StatusOr<RewardFlags> parse_reward_flags(std::int64_t max_tokens);

@@ -91,6 +91,12 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
           !on || !is_single_copy(engines.sync), "sync", engines.sync,
           "with slots=1 engines read the trainer's own tensors, but what an adapter adds is computed while it is sent; "
           "give slots=2")
+      .that(!engines.own || sync == "adapters", "lora-sync", sync,
+            "with --engines=none this process generates with the adapter as it is; leave it out")
+      .that(!engines.own || absl::GetFlag(FLAGS_lora_base).empty(), "lora-base", absl::GetFlag(FLAGS_lora_base),
+            "with --engines=none no other process needs the weights; leave it out")
+      .that(!engines.restarts || sync == "adapters", "lora-sync", sync,
+            "with --sync=none the engines are restarted with the adapter's folder; leave it out")
       .that(on || absl::GetFlag(FLAGS_lora_base).empty(), "lora-base", absl::GetFlag(FLAGS_lora_base), none)
       .not_empty("lora-name", absl::GetFlag(FLAGS_lora_name), "a name", "policy");
   if (!checks.status().ok()) return checks.status();

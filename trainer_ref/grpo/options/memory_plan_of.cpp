@@ -13,7 +13,7 @@ namespace {
 
 // Adds the slots on the trainer's device, besides its own weights.
 absl::Status add_slots(const TrainFlags& flags, const std::string& sync, MemoryNeed& need) {
-  if (flags.supervised) return absl::OkStatus();
+  if (flags.supervised || flags.engines.restarts || flags.engines.own) return absl::OkStatus();
   std::string url = sync;
   if (url.empty() && flags.engines.spawn.engines > 0)
     url = endpoint_in("/private", flags.engines.spawn, flags.compute.device.str());

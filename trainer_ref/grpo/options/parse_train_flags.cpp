@@ -164,10 +164,10 @@ absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::strin
                  .about = absl::GetFlag(FLAGS_about)},
       .given = flags_given()};
   const RunKind kind{.supervised = flags.supervised, .dry_run = flags.dry_run};
-  BASCULE_ASSIGN(flags.atropos, parse_atropos_flags());
+  BASCULE_ASSIGN(flags.engines, parse_engine_flags(std::move(spawn), kind));
+  BASCULE_ASSIGN(flags.atropos, parse_atropos_flags(flags.engines));
   if (flags.atropos.on()) flags.task.kind = "atropos";
   BASCULE_ASSIGN(flags.task.chat, parse_chat_flags());
-  BASCULE_ASSIGN(flags.engines, parse_engine_flags(std::move(spawn), kind));
   BASCULE_ASSIGN(flags.rollouts, parse_rollout_flags(flags.task, kind));
   BASCULE_ASSIGN(flags.reward, parse_reward_flags(flags.rollouts.max_tokens));
   if (flags.atropos.on()) flags.reward.specs.clear();  // environments score

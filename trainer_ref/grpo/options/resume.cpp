@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 // These do not include paths and timeouts, --steps and --epochs, flags that only measure, and flags such as
 // --micro-batch, which a run that ran out of memory must be able to change.
 constexpr const char* kFlags =
-    "task operands prompt_column answer_column sync_every max_staleness max_tokens group_size temperature reward "
+    "task operands prompt_column answer_column sync_every restart_every max_staleness max_tokens group_size "
+    "temperature reward "
     "scale_rewards prompts_per_step loss epsilon_low epsilon_high beta seed importance_cap learning_rate "
     "num_iterations weight_decay warmup_steps decay_steps lr_schedule min_learning_rate importance_level "
     "off_policy_mask mini_batches overlong_buffer overlong_penalty dynamic_sampling max_grad_norm top_k top_p min_p "

@@ -70,9 +70,10 @@ struct SpawnedEngines::Impl {
   std::deque<Engine> engines;
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
-  absl::Status failed;     // under the mutex
-  bool ending = false;     // under the mutex
-  bool is_ending = false;  // only for the keeper's thread
+  absl::Status failed;                    // under the mutex
+  bool ending = false;                    // under the mutex
+  std::optional<Commands> next_commands;  // under the mutex: of restart()
+  bool is_ending = false;                 // only for the keeper's thread
   std::jthread keeper;
 
   void keep();
@@ -85,6 +86,9 @@ struct SpawnedEngines::Impl {
   void ended(Engine& engine, const End& end);
   void fail(const Engine& engine, const absl::Status& why);
   void end_all();
+  std::optional<Commands> commands_to_restart() const;
+  void restart_all(Commands commands);
+  void wake_keeper() const;
   void set_url(Engine& engine, std::string url);
 };
 
@@ -99,9 +103,15 @@ void SpawnedEngines::end() {
     const std::lock_guard lock(impl_->mutex);
     impl_->ending = true;
   }
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(impl_->wake.get(), &one, sizeof one);
+  impl_->wake_keeper();
   if (impl_->keeper.joinable()) impl_->keeper.join();
+}
+
+void SpawnedEngines::restart(Commands commands) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->next_commands = std::move(commands);
+  impl_->wake_keeper();
+  impl_->changed.wait(lock, [this] { return !impl_->next_commands; });
 }
 
 std::string SpawnedEngines::url(std::size_t engine) const {
@@ -134,6 +144,7 @@ void SpawnedEngines::Impl::keep() {
       const std::lock_guard lock(mutex);
       if (ending) break;
     }
+    if (auto commands = commands_to_restart()) restart_all(*std::move(commands));
     for (Engine& engine : engines)
       if (engine.start_at && Clock::now() >= *engine.start_at) start(engine);
     wait_for_output();
@@ -238,6 +249,29 @@ void SpawnedEngines::Impl::fail(const Engine& engine, const absl::Status& why) {
   for (const std::string& line : engine.last_lines) text += cat("\n    ", line);
   const std::lock_guard lock(mutex);
   failed.Update(absl::Status(why.code(), text));
+  changed.notify_all();
+}
+
+void SpawnedEngines::Impl::wake_keeper() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake.get(), &one, sizeof one);
+}
+
+std::optional<SpawnedEngines::Commands> SpawnedEngines::Impl::commands_to_restart() const {
+  const std::lock_guard lock(mutex);
+  return next_commands;
+}
+
+void SpawnedEngines::Impl::restart_all(Commands commands) {
+  end_all();
+  is_ending = false;
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    engines[i].what.command = std::move(commands.at(i));
+    engines[i].has_listened = false;
+    engines[i].start_at = Clock::time_point::min();
+  }
+  const std::lock_guard lock(mutex);
+  next_commands.reset();
   changed.notify_all();
 }
 

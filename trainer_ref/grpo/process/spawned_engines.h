@@ -50,6 +50,11 @@ class SpawnedEngines {
   // (UNAVAILABLE). The text has that engine's last lines. The other engines keep running.
   absl::Status failure() const;
 
+  // Ends all engines as end() does, and starts each anew with its next command. Blocks until the old processes are
+  // gone; wait_until_listening() waits for the new ones.
+  using Commands = std::vector<std::vector<std::string>>;
+  void restart(Commands commands);
+
   // Asks the engines to end, passes on their last output, and kills those that have not ended in time. Blocks until all
   // of their processes are gone.
   void end();

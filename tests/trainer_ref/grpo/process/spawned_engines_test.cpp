@@ -110,6 +110,22 @@ TEST_F(Spawned, AreWaitedForAndEndWithTheirOwner) {
   EXPECT_TRUE(is_gone(pid)) << "and is not a zombie";
 }
 
+TEST_F(Spawned, AreRestartedWithOtherCommands) {
+  auto engines = start({kListen + kSleep, kListen + kSleep}, {.max_restarts = 0});
+  ASSERT_THAT(engines->wait_until_listening(kGoesOn), IsOk());
+  const pid_t pid = std::stoi(engines->url(0).substr(engines->url(0).rfind(':') + 1));
+  engines->restart({{"sh", "-c", "echo listening on http://a; " + kSleep},
+                    {"sh", "-c", "sleep 0.2; echo listening on http://b; " + kSleep}});
+  EXPECT_TRUE(is_gone(pid));
+  const auto urls = engines->wait_until_listening(kGoesOn);
+  ASSERT_THAT(urls, IsOk());
+  EXPECT_THAT(*urls, ElementsAre("http://a", "http://b"));
+  EXPECT_THAT(engines->failure(), IsOk()) << "a restart is no death";
+  engines->restart({{"sh", "-c", "echo 'no such weights' >&2; exit 2"}, {"sh", "-c", kListen + kSleep}});
+  EXPECT_THAT(engines->wait_until_listening(kGoesOn),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no such weights")));
+}
+
 TEST_F(Spawned, HaveASessionOfTheirOwn) {
   auto engines = start({kListen + kSleep});
   ASSERT_THAT(engines->wait_until_listening(kGoesOn), IsOk());
