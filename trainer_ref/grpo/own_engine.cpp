@@ -49,7 +49,10 @@ absl::Status OwnEngine::open() {
   const ModelConfig& config = policy_.config();
   const EngineOptions& engine = engine_.options();
   const Place place = Place::on(policy_.device());
-  ModelCard card{.id = "policy", .created = absl::ToUnixSeconds(absl::Now()), .vocab_size = config.vocab_size};
+  ModelCard card;
+  card.id = cat("base/", options_.adapter);  // other than the adapter's name
+  card.created = absl::ToUnixSeconds(absl::Now());
+  card.vocab_size = config.vocab_size;
   card.eos_token_ids = config.eos_token_ids;
   card.max_model_len = std::min(config.max_position_embeddings, static_cast<std::int64_t>(engine.blocks) * kTokens);
   card.max_batch = static_cast<std::int64_t>(engine.limits.max_batch);
