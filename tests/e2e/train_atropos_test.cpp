@@ -69,6 +69,40 @@ TEST_F(Train, LearnsAnAdapterFromEnvironmentsOfAtropos) {
   EXPECT_NEAR(lines[12]["importance"]["mean"].get<double>(), 1.0, 1e-4) << "sampled by the adapter as it is trained";
 }
 
+// As that trainer's scripts do: the engine writes a file, and the trainer finds it.
+TEST_F(Train, FindsTheEngineByItsBridgeFile) {
+  const std::string folder = "LOGDIR=" + folder_.string();
+  const std::filesystem::path file = folder_ / "vllm_bridge_config.json";
+  const auto train = [&](const std::string& out, const Program& server) {
+    return Program({"/usr/bin/env", folder, BASCULE_TRAIN, "--model=" BASCULE_DEMO_MODEL,
+                    "--rollouts=atropos:" + url_of(server), "--out=" + (folder_ / out).string(), "--max-tokens=10",
+                    "--group-size=8", "--threads=1", "--steps=2", "--batch-timeout=60s"},
+                   folder_ / (out + ".log"));
+  };
+  Program engine({"/usr/bin/env", folder, "VLLM_ENABLE_SHARED_WEIGHTS=1", BASCULE_ENGINE, "--model=" BASCULE_DEMO_MODEL,
+                  "--sync=" + sync_, "--listen=127.0.0.1:0", "--threads=1"},
+                 folder_ / "engine.log");
+  const Program server({BASCULE_ATROPOS_ENVIRONMENT, url_of(engine), "256"}, folder_ / "server.log");
+  ASSERT_TRUE(std::filesystem::exists(file));
+  const nlohmann::json bridge = nlohmann::json::parse(bytes("vllm_bridge_config.json"));
+  EXPECT_EQ(bridge["single_copy_enabled"], false) << "what the other trainer asks first";
+  EXPECT_EQ(bridge["param_mappings"]["model.norm.weight"]["shape"], nlohmann::json({96}));
+  Program run = train("out", server);
+  EXPECT_EQ(run.wait(120s), 0) << run.output();
+  EXPECT_EQ(metrics("out").size(), 3U);
+  engine.signal(SIGTERM);
+  EXPECT_EQ(engine.wait(60s), 0);
+  EXPECT_FALSE(std::filesystem::exists(file));
+
+  Program without = train("without", server);
+  EXPECT_EQ(without.wait(60s), 2);
+  EXPECT_THAT(without.output(), HasSubstr(file.string() + ", vllm_bridge_config.json, /tmp/atropos_bridge/"));
+  std::ofstream(file) << R"({"single_copy_enabled": true, "ipc_handles": {"model.norm.weight": {"device_index": 0}}})";
+  Program other = train("other", server);
+  EXPECT_EQ(other.wait(60s), 2);
+  EXPECT_THAT(other.output(), HasSubstr("whose weights a trainer writes while they are read"));
+}
+
 TEST_F(Train, NamesFlagsThatEnvironmentsOfAtroposDecide) {
   for (const auto& [flag, words] :
        {std::pair(std::string("--rollouts=elsewhere"), "atropos:http://"), {"--rollouts=atropos:ftp://x", "http://"}}) {

@@ -14,6 +14,7 @@
 #include <bascule/trainer_ref/engine/settings.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/trainer_ref/model/special_tokens.h>
+#include <bascule/trainer_ref/program/bridge_config.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -168,6 +169,38 @@ absl::StatusOr<std::unique_ptr<AdapterWatch>> load_adapters(const EngineSettings
   return watch;
 }
 
+// The file by which a trainer finds this engine, while it exists.
+class BridgeFile {
+ public:
+  explicit BridgeFile(std::filesystem::path path) : path_(std::move(path)) {}
+  BridgeFile(const BridgeFile&) = delete;
+  BridgeFile& operator=(const BridgeFile&) = delete;
+  ~BridgeFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Null if no file is wanted.
+absl::StatusOr<std::unique_ptr<BridgeFile>> write_bridge(const EngineSettings& settings, const std::string& url) {
+  if (settings.bridge_file.empty()) return nullptr;
+  BridgeConfig bridge{.engine = url, .sync = settings.sync};
+  for (const auto& [name, source] : settings.adapters)
+    if (name == settings.active_adapter) {
+      bridge.adapter = name;
+      bridge.sync = source;
+    }
+  const absl::Status written = write_bridge_config(settings.bridge_file, bridge, settings.folder.string(),
+                                                   weight_specs(settings.config, settings.dtype));
+  if (!written.ok())
+    return invalid_argument("--bridge-config=", settings.bridge_file.string(), ": ", message_of(written),
+                            "; give a file in a folder that exists, as --bridge-config=", kBridgeFile);
+  return std::make_unique<BridgeFile>(settings.bridge_file);
+}
+
 absl::Status serve(const EngineSettings& settings) {
   at::set_num_threads(settings.threads);
   Engine engine(settings.engine);
@@ -184,6 +217,7 @@ absl::Status serve(const EngineSettings& settings) {
                   tokenizer.ok() ? compatibility_key_of(settings.config, tokenizer->fingerprint()) : "", engine));
   engine.start(std::move(runner));
   BASCULE_ASSIGN(std::unique_ptr<AdapterWatch> watch, load_adapters(settings, card, engine, loader.get()));
+  BASCULE_ASSIGN(const std::unique_ptr<BridgeFile> bridge, write_bridge(settings, server->url()));
   BASCULE_TRY(print(cat("listening on ", server->url(), "\n")));
   server->run();
   watch.reset();  // it waits for the engine

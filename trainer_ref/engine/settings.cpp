@@ -18,6 +18,7 @@
 #include <bascule/trainer_ref/engine/http/origins.h>
 #include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/model/decoder_weights.h>
+#include <bascule/trainer_ref/program/bridge_config.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/endpoint.h>
@@ -67,6 +68,11 @@ ABSL_FLAG(std::vector<std::string>, allowed_origins, {},
           "Origins of web pages that may use the engine, as https://chat.example.com, or *. Without it: all if clients "
           "need a "
           "key, else only pages of this machine, as http://localhost:3000.");
+ABSL_FLAG(
+    std::string, bridge_config, "",
+    "A file to write for a trainer on this host that looks for its engine there: the engine's URL and --sync. Without "
+    "it, none; but with VLLM_ENABLE_SHARED_WEIGHTS=1 vllm_bridge_config.json where scripts for Atropos' example "
+    "trainer expect it (docs/guide/atropos.md). It is removed when the engine ends.");
 ABSL_FLAG(std::string, device, "cpu",
           "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
           "GPU if this build and this machine have one, else the CPU (stderr says which). Weights that come over "
@@ -328,6 +334,8 @@ absl::StatusOr<EngineSettings> settings_from_flags() {
   settings.sync = absl::GetFlag(FLAGS_sync);
   settings.serves_first = absl::GetFlag(FLAGS_until_first) == "checkpoint";
   settings.base = absl::GetFlag(FLAGS_base);
+  settings.bridge_file = absl::GetFlag(FLAGS_bridge_config);
+  if (settings.bridge_file.empty()) settings.bridge_file = bridge_file_of_environment().value_or("");
   BASCULE_ASSIGN(settings.device, open_device(settings.sync));
   BASCULE_TRY(read_adapters(settings));
   settings.folder = absl::GetFlag(FLAGS_model);

@@ -37,8 +37,9 @@ struct EngineSettings {
     std::string name, source;
   };
   std::vector<NamedAdapter> adapters;
-  std::string adapter_folder;  // empty: none
-  std::string active_adapter;  // of `adapters`, for requests that name the model itself; empty: none
+  std::string adapter_folder;         // empty: none
+  std::filesystem::path bridge_file;  // for trainers to find this engine; empty: none
+  std::string active_adapter;         // of `adapters`, for requests that name the model itself; empty: none
   std::size_t max_adapters = 0;
   std::int64_t max_adapter_rank = 0;
 };

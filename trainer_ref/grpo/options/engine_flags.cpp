@@ -85,8 +85,7 @@ void check_own(FlagChecks& checks) {
 
 bool is_own() { return absl::GetFlag(FLAGS_engines) == std::vector<std::string>{"none"}; }
 
-absl::Status check(int spawned, RunKind kind) {
-  const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
+absl::Status check(const std::vector<std::string>& engines, const std::string& sync, int spawned, RunKind kind) {
   const bool supervised = kind.supervised, dry = kind.dry_run;
   FlagChecks checks;
   checks
@@ -97,7 +96,7 @@ absl::Status check(int spawned, RunKind kind) {
       .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
             "--spawn-engines starts this run's own engines; leave one of the two out")
       .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
-      .that(dry || supervised || spawned > 0 || is_own() || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
+      .that(dry || supervised || spawned > 0 || is_own() || !sync.empty(), "sync", "",
             "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
             "the same URL occurs twice; give each engine once")
@@ -127,10 +126,17 @@ absl::Status check(int spawned, RunKind kind) {
 }  // namespace
 
 absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind) {
-  BASCULE_TRY(check(spawn.engines, kind));
-  EngineFlags flags{.urls = absl::GetFlag(FLAGS_engines),
+  std::vector<std::string> urls = absl::GetFlag(FLAGS_engines);
+  std::string sync = absl::GetFlag(FLAGS_sync);
+  BASCULE_ASSIGN(const std::optional<BridgeConfig> bridge, find_bridge(!urls.empty() || spawn.engines > 0, sync));
+  if (bridge) {
+    urls = {bridge->engine};
+    sync = bridge->sync;
+  }
+  BASCULE_TRY(check(urls, sync, spawn.engines, kind));
+  EngineFlags flags{.urls = std::move(urls),
                     .spawn = std::move(spawn),
-                    .sync = absl::GetFlag(FLAGS_sync),
+                    .sync = std::move(sync),
                     .request_timeout = absl::GetFlag(FLAGS_request_timeout),
                     .start_timeout = absl::GetFlag(FLAGS_engine_timeout),
                     .sync_every = absl::GetFlag(FLAGS_sync_every),

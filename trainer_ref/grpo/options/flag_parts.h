@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include <bascule/sender/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/options/train_flags.h>
+#include <bascule/trainer_ref/program/bridge_config.h>
 
 namespace bascule::ref {
 
@@ -19,6 +21,10 @@ namespace bascule::ref {
 inline constexpr int kMostCompletions = 65'536;  // per problem: the largest --max-batch of an engine
 inline constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
 inline constexpr double kMostOfANumber = 1e6;
+
+// --bridge-config, or with environments of Atropos and neither engines nor --sync, the file where it is looked for: an
+// engine, and the endpoint of its weights. nullopt if there is none to read.
+absl::StatusOr<std::optional<BridgeConfig>> find_bridge(bool has_engines, const std::string& sync);
 
 struct RunKind {
   bool supervised = false, dry_run = false;
