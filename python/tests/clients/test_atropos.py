@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -51,19 +52,24 @@ def wait_for(url):
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize("lora", [False, True])
-def test_the_pair_learns_from_an_environment_on_its_base_class(start, tmp_path, lora):
+on_gpu = pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="needs a GPU")
+
+
+@pytest.mark.parametrize("kind", ["shm", "adapter", pytest.param("single copy on a GPU", marks=on_gpu)])
+def test_the_pair_learns_from_an_environment_on_its_base_class(start, tmp_path, kind):
+    lora, gpu = kind == "adapter", kind.endswith("GPU")
     api, engine = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
-    sync, out = f"shm://{tmp_path}/sync", tmp_path / "out"
-    start("api", pathlib.Path(sys.executable).parent / "run-api", "--host", "127.0.0.1", "--port", api.rpartition(":")[2])
+    sync, out = f"cuda-ipc://{tmp_path}/sync?slots=1" if gpu else f"shm://{tmp_path}/sync", tmp_path / "out"
+    device = ["--device", "cuda:0" if gpu else "cpu"]
+    start("api", shutil.which("run-api", path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"), "--host", "127.0.0.1", "--port", api.rpartition(":")[2])
     follows = ["--adapter", f"policy={sync}", "--active-adapter", "policy"] if lora else ["--sync", sync]
-    start("engine", PROGRAMS / "bascule-engine", "--model", DEMO, *follows, "--threads", 1, "--listen", engine[len("http://"):])
+    start("engine", PROGRAMS / "bascule-engine", "--model", DEMO, *follows, *device, "--threads", 1, "--listen", engine[len("http://"):])
     start("environment", sys.executable, ROOT / "examples/python/atropos_sums.py", "serve",
           "--env.rollout_server_url", api, "--openai.base_url", f"{engine}/v1")
     wait_for(f"{api}/info")
     wait_for(f"{engine}/version")
     trainer = start("trainer", PROGRAMS / "bascule-train", "--rollouts", f"atropos:{api}", "--model", DEMO, "--sync", sync,
-                    "--engines", engine, "--prompts-per-step", 32, "--group-size", 8, "--max-tokens", 10, "--threads", 1,
+                    "--engines", engine, "--prompts-per-step", 32, "--group-size", 8, "--max-tokens", 10, "--threads", 1, *device,
                     "--learning-rate", "4e-3" if lora else "3e-4", *(["--lora-rank", 8] if lora else []),
                     "--steps", 40, "--out", out)
     assert trainer.wait(timeout=600) == 0, (tmp_path / "trainer.log").read_text()
