@@ -74,7 +74,7 @@ absl::Status take_server(json& trl, json& flags) {
       trl.value("use_vllm", json(true)) == false || trl.value("vllm_mode", json()) == "colocate";
   if (has_other_engines || (!url && !*address)) return absl::OkStatus();
   if (url) BASCULE_TRY(check_value(*url, url->is_string(), "vllm_server_base_url", "a URL"));
-  // 0.0.0.0 is where a server listens, and Axolotl writes it here too.
+  // A server listens at 0.0.0.0, and Axolotl's files also have it here.
   std::string host_port = address->value_or("");
   if (host_port.starts_with("0.0.0.0:")) host_port.replace(0, 7, "127.0.0.1");
   flags["engines"] = {url ? url->get<std::string>() : cat("http://", host_port)};

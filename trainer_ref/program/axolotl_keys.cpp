@@ -125,7 +125,7 @@ constexpr AxolotlKey kVllm[] = {
 };
 
 constexpr std::string_view kNotLogged =
-    "leave it out: `python -m bascule tensorboard` or wandb follow the run's "
+    "leave it out: `python -m bascule tensorboard` follows the run's "
     "metrics.jsonl";
 constexpr std::string_view kOneProcess = "leave it out: the trainer is one process on one device";
 constexpr std::string_view kOfModel = "leave it out: the folder of the model says it";

@@ -87,7 +87,7 @@ class YamlBuilder final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (std::exchange(has_document_, true))
-      refuse_at(mark, "expected one document, found a second one; give it a file of its own, and --config twice");
+      refuse_at(mark, "expected one document, found a second one; write it to another file, and give --config twice");
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
