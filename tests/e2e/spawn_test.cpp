@@ -9,6 +9,7 @@
 #include "support/environment.h"
 #include "support/processes/command_lines.h"
 #include "train_fixture.h"
+#include <bascule/trainer_ref/http_client.h>
 #include <bascule/trainer_ref/program/pair.h>
 
 namespace bascule::test {
@@ -216,6 +217,48 @@ TEST_F(Spawn, OneFileAndOneEnvironmentServeBothPrograms) {
   Program run({BASCULE_TRAIN, "--out=" + out().string()}, folder_ / "run.log");
   ASSERT_EQ(run.wait(180s), 0) << run.output();
   EXPECT_EQ(metrics("out").size(), 3) << "two steps: the environment overrides the file";
+}
+
+// A resumed run must have the same settings, so the two files mean the same.
+TEST_F(Spawn, ARunOfAYamlFileWithAxolotlsSectionsContinuesWithOurFlagsAsJson) {
+  const fs::path yaml = folder_ / "run.yaml", json = folder_ / "run.json";
+  std::ofstream(yaml) << "model: " BASCULE_DEMO_MODEL R"(
+learning_rate: 3e-4
+trl:
+  use_vllm: true
+  vllm_mode: colocate    # the trainer starts an engine
+  max_completion_length: 3
+  num_generations: 8
+  beta: 0.01
+  epsilon: 0.1
+  loss_type: dapo
+  reward_funcs: [exact_match, finished]
+  reward_weights: [1, 0.5]
+vllm:
+  host: 127.0.0.1
+  port: 0
+  dtype: auto
+  max_model_len: 64
+train: {prompts-per-step: 4, eval-problems: 20, steps: 1}
+)";
+  std::ofstream(json) << R"({"model": ")" BASCULE_DEMO_MODEL R"(", "learning-rate": 3e-4,
+    "train": {"spawn-engines": 1, "max-tokens": 3, "group-size": 8, "beta": 0.01, "epsilon-low": 0.1,
+              "epsilon-high": 0.1, "loss": "dapo", "reward": "exact_match=1,finished=0.5", "prompts-per-step": 4,
+              "eval-problems": 20, "steps": 2},
+    "engine": {"max-model-len": 64}})";
+  {
+    Program alone({BASCULE_ENGINE, "--config=" + yaml.string(), "--threads=1"}, folder_ / "alone.log");
+    const auto models = ref::HttpClient().get(url_of(alone) + "/v1/models", absl::Seconds(30));
+    ASSERT_TRUE(models.ok()) << models.status();
+    EXPECT_EQ(nlohmann::json::parse(models->body)["data"][0]["max_model_len"], 64);
+  }
+  Program begun({BASCULE_TRAIN, "--config=" + yaml.string(), "--out=" + out().string()}, folder_ / "begun.log");
+  ASSERT_EQ(begun.wait(180s), 0) << begun.output();
+  Program continued({BASCULE_TRAIN, "--config=" + json.string(), "--out=" + out().string(),
+                     "--resume=" + (out() / "step_1").string()},
+                    folder_ / "continued.log");
+  ASSERT_EQ(continued.wait(180s), 0) << continued.output();
+  EXPECT_TRUE(fs::exists(out() / "step_2"));
 }
 
 TEST_F(Spawn, EachProgramKnowsAllFlagsOfTheOther) {

@@ -1,5 +1,6 @@
-// Feeds a program's flags: the text of a config file, and the words of a command line, separated by zero bytes. A word
-// that begins with BASCULE_ and has an = becomes an environment variable instead.
+// Feeds a program's flags: the text of a config file, and the words of a command line, separated by zero bytes. A
+// config file that begins with --- is YAML. A word that begins with BASCULE_ and has an = becomes an environment
+// variable instead.
 //
 //   whatever is refused is refused with INVALID_ARGUMENT
 //   the values of accepted flags, as text, set the same values again
@@ -42,7 +43,7 @@ const ProgramInfo kProgram = {.name = "bascule-fuzz",
 
 std::string write_config(std::string_view text) {
   static const test::TempFolder folder;
-  std::string path = (folder.path() / "flags.json").string();
+  std::string path = (folder.path() / (text.starts_with("---") ? "flags.yaml" : "flags.json")).string();
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   require(::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()), "the file can be written");
   return path;

@@ -46,7 +46,7 @@ list(FILTER fleet INCLUDE REGEX "^fleet/")
 fuzz_library(fleet PART sender SOURCES ${fleet} report.cpp endpoint_lock.cpp LINKS fuzz_transport)
 fuzz_library(receiver LINKS fuzz_transport)
 target_sources(fuzz_receiver PRIVATE no_registry.cpp)
-fuzz_library(program LINKS fuzz_transport absl::flags absl::flags_reflection)
+fuzz_library(program LINKS fuzz_transport absl::flags absl::flags_reflection ${BASCULE_YAML_LIBRARY})
 fuzz_library(ref_json LINKS fuzz_transport)
 fuzz_library(ref_files LINKS fuzz_ref_json fuzz_memmap)
 fuzz_library(ref_text

@@ -39,6 +39,8 @@ def flags():
     section = {"worker-threads": 4, "rate": 0.25, "verbose": True, "urls": ["a", "b"], "patience": "3s",
                "cache-bytes": "1GiB", "fuzz": {"seed": 7, "limit": 3}, "other": {"max-batch": 8}}
     return [json.dumps(section).encode() + b"\0--model=m\0--no-verbose\0--steps\0" + b"12",
+            b"---\nworker-threads: 4\nrate: 2.5e-1\nverbose: true\nurls:\n  - a\n  - 'b'\npatience: 3s\nmodel: >\n  m\n"
+            b"fuzz: {seed: 0x1F, \"limit\": ~}\nother:\n  max-batch: !!int 8\n  listen: &a [*a]\n",
             b"\0--help", b"\0BASCULE_RATE=0.5\0--worker_threads\0" + b"-3", b"{\"listen\": 1}\0BASCULE_MODELS=x"]
 
 

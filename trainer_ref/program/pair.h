@@ -7,9 +7,6 @@
 
 namespace bascule::ref {
 
-inline constexpr const char* kTrainSection = "train";
-inline constexpr const char* kEngineSection = "engine";
-
 // Return what each program passes to parse_flags().
 ProgramInfo train_program(std::string summary);
 ProgramInfo engine_program(std::string summary);

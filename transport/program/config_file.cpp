@@ -9,6 +9,7 @@
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/repeated.h>
+#include <bascule/transport/program/yaml.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -37,6 +38,13 @@ bool fits(const absl::CommandLineFlag& flag, const nlohmann::json& value) {
   return value.is_string();
 }
 
+absl::StatusOr<nlohmann::json> parse_config(std::string_view text, const std::string& file) {
+  if (file.ends_with(".yaml") || file.ends_with(".yml")) return parse_yaml(text, file);
+  absl::StatusOr<nlohmann::json> value = parse_json(text, file);
+  if (value.ok()) return value;
+  return invalid_argument(message_of(value.status()), "; a file of YAML has a name that ends in .yaml or .yml");
+}
+
 std::vector<ConfigEntry> entries_in(const nlohmann::json& object) {
   std::vector<ConfigEntry> entries;
   for (const auto& [name, value] : object.items()) entries.push_back({name, value.dump()});
@@ -60,11 +68,11 @@ absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& fil
   if (!text.ok())
     return invalid_argument("--config=", file, ": ", message_of(text.status()), "; give a file of flags, as ",
                             "--config=flags.json");
-  const absl::StatusOr<nlohmann::json> object = parse_json(*text, file);
-  if (!object.ok()) return object.status();
-  if (!object->is_object())
-    return invalid_argument(file, ": expected one JSON object of flags, found ", object->type_name());
-  return entries_in(*object);
+  BASCULE_ASSIGN(const nlohmann::json object, parse_config(*text, file));
+  if (!object.is_object())
+    return invalid_argument(file, ": expected an object of flags, such as {\"threads\": 2}, found ",
+                            object.type_name());
+  return entries_in(object);
 }
 
 absl::StatusOr<std::vector<ConfigEntry>> entries_of(const ConfigEntry& section) {

@@ -1,4 +1,5 @@
-// Reads the file of --config: one JSON object that maps flag names to values, and programs' names to objects of flags.
+// Reads the file of --config, JSON or YAML: one object that maps flag names to values, and programs' names to objects
+// of flags.
 #pragma once
 
 #include <string>
@@ -14,8 +15,8 @@ struct ConfigEntry {
   std::string json;  // the value as JSON text
 };
 
-// Returns the entries of `file`. Returns an error, which names the file, if it is missing, larger than 1 MiB, not JSON
-// (the text says where) or not an object.
+// Returns the entries of `file`, which is YAML if its name ends in .yaml or .yml, else JSON. Returns an error, which
+// names the file, if it is missing, larger than 1 MiB, malformed (the text says where) or not an object.
 absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& file);
 
 // Returns the entries of a section, which is an object of flags, such as "engine" in {"model": "m", "engine":

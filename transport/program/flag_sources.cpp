@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
@@ -86,7 +87,12 @@ std::string variable_of(std::string_view flag) {
 }
 
 absl::Status apply_config_file(const std::string& file, const ProgramInfo& program) {
-  BASCULE_ASSIGN(const std::vector<ConfigEntry> entries, read_config_file(file));
+  BASCULE_ASSIGN(std::vector<ConfigEntry> entries, read_config_file(file));
+  if (program.translate != nullptr) {
+    absl::StatusOr<std::vector<ConfigEntry>> translated = program.translate(std::move(entries));
+    BASCULE_TRY(annotate(translated.status(), file));
+    entries = *std::move(translated);
+  }
   for (const ConfigEntry& entry : entries) BASCULE_TRY(annotate(apply_common(entry, program), file));
   for (const ConfigEntry& entry : entries)
     if (!program.section.empty() && entry.name == program.section) BASCULE_TRY(annotate(apply_section(entry), file));

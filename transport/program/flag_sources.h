@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/transport/program/config_file.h>
 
 namespace bascule::inline v0 {
 
@@ -17,11 +18,16 @@ struct Companion {
   std::vector<std::string> flags;  // all of them: "max-batch"
 };
 
+// Rewrites the entries of a config file, which may have other programs' words, into entries of flags and sections. Its
+// errors name the words.
+using Translate = absl::StatusOr<std::vector<ConfigEntry>> (*)(std::vector<ConfigEntry> entries);
+
 struct ProgramInfo {
   std::string name = {};                   // "bascule-engine"
   std::string summary = {};                // what it does, in a few lines; --help prints it above the flags
   std::string section = {};                // the name of its object in a config file: "train"
   std::vector<Companion> companions = {};  // if empty, the program shares no config file and reads no environment
+  Translate translate = nullptr;           // of config files; null: they have flags only
 };
 
 // The environment variable that names a config file.

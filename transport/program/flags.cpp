@@ -94,15 +94,18 @@ std::string wrapped(absl::string_view text, absl::string_view indent, std::size_
   return result;
 }
 
+constexpr std::string_view kConfigHelp =
+    "A file of flags: a JSON object, such as {\"threads\": 2}, or YAML if its name ends in .yaml or .yml.";
+
 std::string shared_help(const ProgramInfo& program) {
   std::string sections = cat("\"", program.section, "\": {…}");
   for (const Companion& companion : program.companions) sections += cat(" and \"", companion.section, "\": {…}");
-  return cat(
-      "A file with a JSON object of flags, such as {\"threads\": 2}. It may also hold flags of the other program; "
-      "those in ",
-      sections, " are for one program only. ", kConfigVariable,
-      " may also name a file. Each flag can also be set by an environment variable: ", variable_of("max-tokens"),
-      " sets --max-tokens. The command line overrides the environment, and the environment overrides files.");
+  return cat(kConfigHelp,
+             " It may also hold flags of the other program; "
+             "those in ",
+             sections, " are for one program only. ", kConfigVariable,
+             " may also name a file. Each flag can also be set by an environment variable: ", variable_of("max-tokens"),
+             " sets --max-tokens. The command line overrides the environment, and the environment overrides files.");
 }
 
 }  // namespace
@@ -142,8 +145,7 @@ std::string help_text(const ProgramInfo& program) {
     text += cat("  ", head, "\n", wrapped(help, "      ", 100), "\n");
   };
   if (program.companions.empty()) {
-    entry("--config=FILE",
-          "A file with a JSON object of flags, such as {\"threads\": 2}. A flag on the command line overrides it.");
+    entry("--config=FILE", cat(kConfigHelp, " A flag on the command line overrides it."));
   } else {
     entry("--config=FILE", shared_help(program));
   }

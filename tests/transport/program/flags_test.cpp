@@ -35,8 +35,8 @@ class Flags : public ::testing::Test {
   absl::StatusOr<ParsedFlags> parse(std::vector<const char*> words) { return parse_flags(words); }
   std::string refusal(std::vector<const char*> words) { return std::string(parse(words).status().message()); }
 
-  std::string config(const std::string& text) {
-    const std::filesystem::path file = folder_.path() / std::to_string(files_++);
+  std::string config(const std::string& text, const std::string& ending = "") {
+    const std::filesystem::path file = folder_.path() / (std::to_string(files_++) + ending);
     std::ofstream(file) << text;
     return "--config=" + file.string();
   }
@@ -117,10 +117,41 @@ TEST_F(Flags, ConfigRefusesUnknownKeysAndWrongTypes) {
   EXPECT_THAT(refusal({config(R"({"worker-threads": 5.5})").c_str()}), HasSubstr("expected INTEGER"));
   EXPECT_THAT(refusal({config(R"({"verbose": 1})").c_str()}), HasSubstr("expected BOOL"));
   EXPECT_THAT(refusal({config(R"({"urls": [1]})").c_str()}), HasSubstr("list of strings"));
-  EXPECT_THAT(refusal({config("[1]").c_str()}), HasSubstr("expected one JSON object of flags, found array"));
+  EXPECT_THAT(refusal({config("[1]").c_str()}),
+              HasSubstr("expected an object of flags, such as {\"threads\": 2}, found array"));
   EXPECT_THAT(refusal({config("{").c_str()}), HasSubstr("is not valid JSON"));
+  EXPECT_THAT(refusal({config("rate: 2").c_str()}), HasSubstr("YAML has a name that ends in .yaml or .yml"));
   EXPECT_THAT(refusal({"--config=/nowhere/flags.json"}),
               HasSubstr("/nowhere/flags.json: no such file; give a file of flags"));
+}
+
+TEST_F(Flags, ConfigMayBeYaml) {
+  const std::string text = R"(
+worker-threads: 5
+rate: 2e-3
+verbose: true
+urls: [a, "b"]
+patience: 3s
+cache_bytes: 1KiB
+)";
+  for (const std::string ending : {".yaml", ".yml"}) {
+    const absl::FlagSaver one_at_a_time;
+    ASSERT_EQ(parse({config(text, ending).c_str()}).status(), absl::OkStatus());
+    EXPECT_EQ(absl::GetFlag(FLAGS_worker_threads), 5);
+    EXPECT_EQ(absl::GetFlag(FLAGS_rate), 0.002);
+    EXPECT_TRUE(absl::GetFlag(FLAGS_verbose));
+    EXPECT_THAT(absl::GetFlag(FLAGS_urls), ElementsAre("a", "b"));
+    EXPECT_EQ(absl::GetFlag(FLAGS_patience), absl::Seconds(3));
+    EXPECT_EQ(absl::GetFlag(FLAGS_cache_bytes).bytes, 1024);
+  }
+  EXPECT_THAT(refusal({config("verbose: yes", ".yaml").c_str()}),
+              HasSubstr(R"("verbose": expected BOOL, found "yes")"));
+  EXPECT_THAT(refusal({config("worker-threads: '5'", ".yaml").c_str()}), HasSubstr("expected INTEGER, found \"5\""));
+  EXPECT_THAT(refusal({config("worker-threads:", ".yaml").c_str()}), HasSubstr("expected INTEGER, found null"));
+  EXPECT_THAT(refusal({config("", ".yml").c_str()}), HasSubstr("expected an object of flags"));
+  EXPECT_THAT(refusal({config("rate: 2\nrate: 3", ".yml").c_str()}),
+              HasSubstr(".yml, line 2: the key 'rate' stands twice"));
+  EXPECT_THAT(refusal({config("#" + std::string(1 << 20, ' '), ".yml").c_str()}), HasSubstr("--config="));
 }
 
 TEST(FlagChecks, KeepTheFirstRefusalAndSayWhatWouldDo) {

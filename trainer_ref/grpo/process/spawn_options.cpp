@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_split.h"
 #include <bascule/sender/program/sync_flag.h>
-#include <bascule/trainer_ref/program/pair.h>
+#include <bascule/trainer_ref/program/axolotl_config.h>
+#include <bascule/trainer_ref/program/sections.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/config_file.h>
 #include <bascule/transport/status.h>
@@ -51,7 +53,8 @@ std::string engine_program_of(const SpawnFlags& flags) {
 absl::StatusOr<std::set<std::string>> set_by_files(const std::vector<std::string>& files) {
   std::set<std::string> names;
   for (const std::string& file : files) {
-    BASCULE_ASSIGN(const std::vector<ConfigEntry> entries, read_config_file(file));
+    BASCULE_ASSIGN(std::vector<ConfigEntry> read, read_config_file(file));
+    BASCULE_ASSIGN(const std::vector<ConfigEntry> entries, from_axolotl(std::move(read)));
     for (const ConfigEntry& entry : entries) {
       if (entry.name != kEngineSection) continue;
       BASCULE_ASSIGN(const std::vector<ConfigEntry> own, entries_of(entry));

@@ -70,6 +70,12 @@ TEST_F(SpawnOptionsTest, DeviceAndThreadsOfAFilesEngineObjectStand) {
   EXPECT_THAT(engines_to_spawn(*given, place)->front().command,
               ElementsAre("/bin/true", "--config=" + config, "--model=m", "--sync=s", "--worker=engine-0",
                           "--listen=127.0.0.1:0"));
+  const std::string yaml = (folder.path() / "both.yaml").string();
+  std::ofstream(yaml) << "vllm: {device: cuda}\nengine: {threads: 9}\n";
+  EXPECT_THAT(
+      engines_to_spawn(*given, {.model = "m", .sync = "s", .device = "cpu", .config_files = {yaml}})->front().command,
+      ElementsAre("/bin/true", "--config=" + yaml, "--model=m", "--sync=s", "--worker=engine-0",
+                  "--listen=127.0.0.1:0"));
 }
 
 TEST_F(SpawnOptionsTest, ARunOfAnAdapterGivesItsEndpointUnderItsName) {
