@@ -234,8 +234,12 @@ TEST_F(EngineAdapters, ThatAreNamedAgainAreNoSuccessUntilTheyAreServed) {
               AllOf(HasSubstr("No version of it has come yet"), HasSubstr("answered 503")));
   {
     Sender large = sender_of(endpoint, make(8, 1));
-    ASSERT_TRUE(eventually([&] { return get("/v1/models/math").body.find("--max-adapter-rank") != std::string::npos; },
-                           kPatience));
+    ASSERT_TRUE(eventually(
+        [&] {
+          EXPECT_TRUE(large.send().ok());
+          return get("/v1/models/math").body.find("--max-adapter-rank") != std::string::npos;
+        },
+        kPatience));
     const ref::HttpResponse refused = load("math", endpoint, /*in_place=*/true);
     EXPECT_EQ(refused.status, 400);
     EXPECT_THAT(refused.body, AllOf(HasSubstr("--max-adapter-rank"), Not(HasSubstr("is served on"))));
