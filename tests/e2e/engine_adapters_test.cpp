@@ -14,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 class EngineAdapters : public EngineProgramTest {
@@ -178,6 +179,7 @@ TEST_F(EngineAdapters, ThatWouldDoNothingAreRefusedByName) {
   EXPECT_THAT(refused(checkpoint().string()), HasSubstr("whole model"));
   EXPECT_THAT(load("qwen3", good).body, HasSubstr("the model's own name"));
   EXPECT_THAT(load("", good).body, HasSubstr("lora_name"));
+  EXPECT_THAT(refused(good + std::string("\0x", 2)), HasSubstr("NUL"));
   EXPECT_THAT(models(), ::testing::ElementsAre("qwen3")) << "nothing is left behind";
   EXPECT_EQ(load("a", good).status, 200);
   EXPECT_EQ(load("b", good).status, 200);
@@ -222,6 +224,47 @@ TEST_F(EngineAdapters, ThatCannotReplaceOneAreRefusedWhileItsTrainerSends) {
   }
   EXPECT_EQ(load("math", endpoint, /*in_place=*/true).status, 200);
   EXPECT_EQ(ask("math")["model"], "math");
+}
+
+// Scripts name the same endpoint at each step.
+TEST_F(EngineAdapters, ThatAreNamedAgainAreNoSuccessUntilTheyAreServed) {
+  const std::string endpoint = "shm://" + folder_.string() + "/math";
+  Program engine = serve({"--max-adapter-rank", "4", "--adapter", "math=" + endpoint});
+  EXPECT_THAT(load("math", endpoint, /*in_place=*/true).body,
+              AllOf(HasSubstr("No version of it has come yet"), HasSubstr("answered 503")));
+  {
+    Sender large = sender_of(endpoint, make(8, 1));
+    ASSERT_TRUE(eventually(
+        [&] {
+          EXPECT_TRUE(large.send().ok());
+          return get("/v1/models/math").body.find("--max-adapter-rank") != std::string::npos;
+        },
+        kPatience));
+    const ref::HttpResponse refused = load("math", endpoint, /*in_place=*/true);
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_THAT(refused.body, AllOf(HasSubstr("--max-adapter-rank"), Not(HasSubstr("is served on"))));
+  }
+  Sender sender = sender_of(endpoint, make(4, 1));
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  ASSERT_TRUE(sender.send().ok());
+  EXPECT_EQ(load("math", endpoint, /*in_place=*/true).body, "Success: LoRA adapter 'math' added successfully.");
+}
+
+// A folder that is watched keeps its hands off a name that a request has given other weights.
+TEST_F(EngineAdapters, OfAFolderDoNotReplaceWhatARequestLoaded) {
+  const fs::path folder = folder_ / "all";
+  fs::create_directory(folder);
+  fs::rename(write("one", 4, 1), folder / "one");
+  const std::string other = write("other", 4, 2);
+  Program engine = serve({"--adapters", folder.string()});
+  ASSERT_EQ(load("one", other, /*in_place=*/true).status, 200);
+  fs::rename(write("two", 4, 3), folder / "two");
+  fs::remove_all(folder / "one");
+  ASSERT_TRUE(eventually([&] { return models().size() == 3; }, kPatience)) << "it has looked again";
+  EXPECT_EQ(Json::parse(get("/v1/models/one").body)["root"], other);
+  fs::rename(write("again", 4, 1), folder / "one");
+  ASSERT_TRUE(eventually([&] { return engine.output().find("one is not loaded") != std::string::npos; }, kPatience));
+  EXPECT_EQ(Json::parse(get("/v1/models/one").body)["root"], other);
 }
 
 TEST_F(EngineAdapters, MayFollowOneEndpointTwice) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/model/adapter_folder.h>
@@ -77,8 +78,15 @@ void AdapterWatch::run() {
   }
 }
 
+// Not if a request has given the name another source since.
+bool AdapterWatch::is_own(const std::string& name, const Tried& tried) const {
+  const std::optional<AdapterEntry> entry = engine_.adapters().find(tried.id);
+  return entry && entry->name == name && newest_source(*entry) == tried.source;
+}
+
 void AdapterWatch::say(const std::string& text) {
-  if (said_.insert(text).second) warn_(absl::CHexEscape(text));
+  if (said_.insert(text).second)
+    warn_(absl::StrReplaceAll(absl::Utf8SafeCEscape(text), {{"\\'", "'"}, {"\\\"", "\""}}));
 }
 
 void AdapterWatch::look() {
@@ -86,7 +94,7 @@ void AdapterWatch::look() {
   if (!found.ok()) return say(cat("--adapters: ", message_of(found.status())));
   std::erase_if(tried_, [&](const auto& tried) {
     if (found->contains(tried.first)) return false;
-    if (tried.second.id != kNoAdapter)
+    if (is_own(tried.first, tried.second))
       engine_.unload_adapter(
           tried.first, [](const absl::Status&) {}, tried.second.id);
     return true;
@@ -102,9 +110,9 @@ void AdapterWatch::load(const std::string& name, const Source& source) {
   const bool is_same = known != tried_.end() && known->second.stamp == source.stamp;
   if (is_same && (!known->second.is_full || loaded >= known->second.others)) return;
   // Never in place of an adapter of that name that came from elsewhere.
-  const bool own = known != tried_.end() && known->second.id != kNoAdapter &&
-                   engine_.adapters().find(known->second.id).value_or(AdapterEntry{}).name == name;
+  const bool own = known != tried_.end() && is_own(name, known->second);
   Tried& tried = tried_[name];
+  tried.source = source.source;
   tried.stamp = source.stamp;
   tried.others = loaded;
   absl::Status status = check_name_(name);

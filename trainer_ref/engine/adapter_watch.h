@@ -48,6 +48,13 @@ class AdapterWatch {
   };
   absl::StatusOr<std::map<std::string, Source>> sources();  // by name
   void load(const std::string& name, const Source& source);
+  struct Tried {
+    std::string source, stamp;
+    AdapterId id = kNoAdapter;  // none: it could not be loaded
+    bool is_full = false;       // there was no room beside the `others`
+    std::size_t others = 0;
+  };
+  bool is_own(const std::string& name, const Tried& tried) const;
   void say(const std::string& text);
 
   const std::string folder_;
@@ -56,12 +63,6 @@ class AdapterWatch {
   std::function<absl::Status(std::string_view name)> check_name_;
   std::function<void(std::string_view)> warn_;
   std::optional<EndpointFolder> endpoints_;
-  struct Tried {
-    std::string stamp;
-    AdapterId id = kNoAdapter;  // none: it could not be loaded
-    bool is_full = false;       // there was no room beside the `others`
-    std::size_t others = 0;
-  };
   std::map<std::string, Tried> tried_;
   std::set<std::string> said_;
   UniqueFd stop_;  // an eventfd

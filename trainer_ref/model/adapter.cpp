@@ -38,6 +38,12 @@ struct Half {
 absl::StatusOr<Half> half_of(const TensorSpec& spec) {
   const std::string_view name = spec.name;
   const bool is_a = name.ends_with(kLoraA);
+  // PEFT writes the base model's own weights of these beside an adapter.
+  if (name.find("lm_head.") != std::string_view::npos || name.find("embed_tokens.") != std::string_view::npos)
+    return unimplemented(spec.name,
+                         ": adapters of the embedding and the head are not supported; expected lora_A.weight and "
+                         "lora_B.weight of linear modules of decoder layers: target those alone, or merge the adapter "
+                         "into the base model by PEFT's merge_and_unload()");
   if (!is_a && !name.ends_with(kLoraB)) {
     const bool is_lora = name.find("lora_") != std::string_view::npos;
     return unimplemented(name,
@@ -52,10 +58,6 @@ absl::StatusOr<Half> half_of(const TensorSpec& spec) {
 }
 
 absl::Status unknown_module(const TensorSpec& spec, const std::string& module) {
-  if (module == "lm_head" || module.ends_with("embed_tokens"))
-    return unimplemented(spec.name,
-                         ": adapters of the embedding and the head are not supported; target the linear "
-                         "modules of decoder layers, or merge the adapter into the base model");
   return invalid_argument(spec.name, ": the base model has no module ", module, "; expected one as ",
                           lora_a_name("model.layers.0.self_attn.q_proj"));
 }

@@ -20,15 +20,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Why a folder without an adapter has none, if that can be told; else empty.
+// Why there is no adapter.
 std::string instead_of_adapter(const fs::path& folder) {
+  const std::string expected = cat("expected a folder of PEFT, with ", kAdapterConfigFile, " in it, found ");
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return ": no such folder";
+  const fs::file_status status = fs::status(folder, error);
+  if (error == std::errc::too_many_symbolic_link_levels)
+    return cat(expected, "a link that leads back to itself; make it again, or give the folder itself");
+  if (status.type() == fs::file_type::not_found)
+    return cat("no such folder; ", expected, "nothing; check the path, which is one of the machine that reads it");
+  if (error) return cat(expected, "what cannot be read (", error.message(), ")");
+  if (status.type() != fs::file_type::directory)
+    return cat(expected, "a file; give the folder that has an adapter's files");
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     if (is_adapter_folder(entry->path()))
-      return cat("; give its subfolder ", entry->path().filename().string(), ", which has one");
-  if (fs::exists(folder / "config.json", error)) return "; this is the folder of a whole model";
-  return "";
+      return cat(expected, "one without; give its subfolder ", entry->path().filename().string(), ", which has one");
+  if (fs::exists(folder / "config.json", error))
+    return cat(expected, "the folder of a whole model; load an adapter of it, or start an engine with it as --model");
+  return cat(expected, "one without; give the folder that PEFT's save_pretrained() wrote");
 }
 
 // By read(), and not from a mapping: another process may shorten the file meanwhile.
@@ -48,7 +57,7 @@ absl::StatusOr<at::Tensor> read_tensor(int file, const SafetensorsHeader::Entry&
 absl::Status check_file(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return absl::OkStatus();
-  return invalid_argument(path.string(), ": expected a file, found something else");
+  return invalid_argument(path.string(), ": expected a file, found something else; copy the adapter's files there");
 }
 
 absl::Status write_tensors(const fs::path& path, const WeightMap& tensors) {
@@ -64,14 +73,16 @@ absl::Status write_tensors(const fs::path& path, const WeightMap& tensors) {
 }
 
 absl::StatusOr<Adapter> read_once(const fs::path& folder, const ModelConfig& config, std::int64_t max_rank) {
-  if (!is_adapter_folder(folder))
-    return absl::NotFoundError(cat(folder.string(), ": no ", kAdapterConfigFile, " in it", instead_of_adapter(folder)));
+  BASCULE_TRY(check_adapter_folder(folder));
   const fs::path path = folder / kAdapterFile;
   for (const fs::path& file : {folder / kAdapterConfigFile, path}) BASCULE_TRY(check_file(file));
   BASCULE_ASSIGN(LoraConfig lora, read_lora_config(folder));
-  if (std::error_code error; !fs::exists(path, error) && fs::exists(folder / "adapter_model.bin", error))
-    return failed_precondition(folder.string(), ": it has adapter_model.bin, which is not read; expected ",
-                               kAdapterFile, ": load it with PEFT and save it with save_pretrained()");
+  if (std::error_code error; !fs::exists(path, error))
+    return fs::exists(folder / "adapter_model.bin", error)
+               ? failed_precondition(folder.string(), ": it has adapter_model.bin, which is not read; expected ",
+                                     kAdapterFile, ": load it with PEFT and save it with save_pretrained()")
+               : absl::NotFoundError(cat(folder.string(), ": expected ", kAdapterFile, " beside ", kAdapterConfigFile,
+                                         ", found none; copy it there, or wait until the folder is whole"));
   BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
   BASCULE_TRY(annotate(file.check_stamp(), path.string()));
   std::vector<TensorSpec> specs;
@@ -99,6 +110,11 @@ absl::StatusOr<Adapter> read_once(const fs::path& folder, const ModelConfig& con
 bool is_adapter_folder(const fs::path& folder) {
   std::error_code error;
   return fs::exists(folder / kAdapterConfigFile, error);
+}
+
+absl::Status check_adapter_folder(const fs::path& folder) {
+  if (is_adapter_folder(folder)) return absl::OkStatus();
+  return absl::NotFoundError(cat(folder.string(), ": ", instead_of_adapter(folder)));
 }
 
 absl::Status check_rank(std::span<const AdaptedModule> modules, std::int64_t most) {

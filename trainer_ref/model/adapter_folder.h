@@ -31,6 +31,8 @@ std::string stamp_of_adapter(const std::filesystem::path& folder);
 
 // Whether `folder` has an adapter_config.json.
 bool is_adapter_folder(const std::filesystem::path& folder);
+// NOT_FOUND, with what is there instead, if it has none.
+absl::Status check_adapter_folder(const std::filesystem::path& folder);
 
 // Writes `folder`, which must not exist yet, whole or not at all, as write_checkpoint() does: the tensors in F32.
 // Python's PEFT loads it.

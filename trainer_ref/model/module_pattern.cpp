@@ -86,9 +86,13 @@ absl::StatusOr<std::shared_ptr<const std::regex>> compiled(const std::string& ex
   flags |= std::regex_constants::__polynomial;  // no expression takes exponential time; it refuses back references
 #endif
   try {
+    const std::regex alone(expression, flags);  // "a)|(b" is none, although it is one within a group
     return std::make_shared<const std::regex>(around + "(?:" + expression + ")", flags);
-  } catch (const std::regex_error& error) {
-    return refused(error.what());
+  } catch (const std::regex_error&) {
+    return invalid_argument(
+        "expected names of modules, or a regular expression as \".*[.](q_proj|v_proj)\", found \"",
+        expression.substr(0, 200),
+        "\", which is none: close each bracket, and let each *, + and ? follow what it repeats, as in \".*\"");
   }
 }
 

@@ -199,23 +199,36 @@ TEST(AdaptedModulesTest, NamesTheTensorThatDoesNotFit) {
           absl::StatusCode::kInvalidArgument, "the base model has no module layers.0.self_attn.q_proj");
   refused(with("model.layers.0.self_attn.q_proj.lora_A.weight", whole.at(a)), absl::StatusCode::kInvalidArgument,
           "expected a name that begins with base_model.model.");
-  refused(with("base_model.model.lm_head.lora_A.weight", whole.at(a)), absl::StatusCode::kUnimplemented,
-          "adapters of the embedding and the head are not supported");
-  refused(with("base_model.model.model.embed_tokens.lora_embedding_A", whole.at(a)), absl::StatusCode::kUnimplemented,
-          "this part of an adapter is not supported");
-  refused(with("base_model.model.lm_head.weight", whole.at(a)), absl::StatusCode::kUnimplemented,
+  refused(with("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", whole.at(a)),
+          absl::StatusCode::kUnimplemented, "this part of an adapter is not supported");
+  refused(with("base_model.model.model.norm.weight", whole.at(a)), absl::StatusCode::kUnimplemented,
           "this is no tensor of an adapter");
+  for (const char* name : {"lm_head.lora_A.weight", "lm_head.base_layer.weight", "lm_head.weight",
+                           "model.embed_tokens.lora_embedding_A", "model.embed_tokens.base_layer.weight"})
+    refused(with(cat("base_model.model.", name), whole.at(a)), absl::StatusCode::kUnimplemented,
+            cat(name, ": adapters of the embedding and the head are not supported"));
 }
 
 TEST(AdapterFolderTest, SaysWhatAFolderHasInstead) {
   const Adapted adapted("qwen2_lora");
   const TemporaryFolder folder;
   expect_error(read_adapter(adapted.base, adapted.config).status(), absl::StatusCode::kNotFound,
-               "no adapter_config.json in it; this is the folder of a whole model");
+               "expected a folder of PEFT, with adapter_config.json in it, found the folder of a whole model");
+  std::filesystem::create_symlink("loop", folder.path() / "loop");
+  expect_error(read_adapter(folder.path() / "loop", adapted.config).status(), absl::StatusCode::kNotFound,
+               "found a link that leads back to itself");
+  expect_error(read_adapter(adapted.base / "config.json", adapted.config).status(), absl::StatusCode::kNotFound,
+               "found a file; give the folder");
+  expect_error(read_adapter(folder.path() / "nowhere", adapted.config).status(), absl::StatusCode::kNotFound,
+               "nowhere: no such folder; expected");
+  expect_error(read_adapter(folder.path(), adapted.config).status(), absl::StatusCode::kNotFound,
+               "found one without; give the folder that");
   ASSERT_TRUE(write_adapter(folder.path() / "other", adapted.adapter).ok());
   expect_error(read_adapter(folder.path(), adapted.config).status(), absl::StatusCode::kNotFound,
                "give its subfolder other, which has one");
   std::filesystem::remove(folder.path() / "other" / kAdapterFile);
+  expect_error(read_adapter(folder.path() / "other", adapted.config).status(), absl::StatusCode::kNotFound,
+               "other: expected adapter_model.safetensors beside adapter_config.json, found none");
   folder.write("other/adapter_model.bin", "pickle");
   expect_error(read_adapter(folder.path() / "other", adapted.config).status(), absl::StatusCode::kFailedPrecondition,
                "it has adapter_model.bin, which is not read");

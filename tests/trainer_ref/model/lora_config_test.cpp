@@ -128,10 +128,19 @@ TEST(LoraConfigTest, NamesAKeyWithAValueOfAnotherType) {
 TEST(LoraConfigTest, RefusesExpressionsThatPythonReadsInAnotherWay) {
   const std::string long_one = "(" + std::string(1000, 'a') + ")";
   for (const std::string& key : std::vector<std::string>{
-           long_one, "(a?){9}", "q_proj\\Z", "(?P<x>q)_proj", "(?<!x)q_proj", "[[:alpha:]]+", "(q", "(q)\\1",
-           "[]v]_proj", "[^]q]", "[a[:digit:]]", ".*+_proj", "q++", "q?+", "q**", "q*?+", "(?=q)q_proj", "(?!q).*"})
+           long_one, "(a?){9}", "q_proj\\Z", "(?P<x>q)_proj", "(?<!x)q_proj", "[[:alpha:]]+", "(q)\\1", "[]v]_proj",
+           "[^]q]", "[a[:digit:]]", ".*+_proj", "q++", "q?+", "q**", "q*?+", "(?=q)q_proj", "(?!q).*"})
     expect_error(parsed_lora(lora_with("rank_pattern", {{key, 2}})).status(), absl::StatusCode::kUnimplemented,
                  "adapter: rank_pattern: the regular expression");
+}
+
+TEST(LoraConfigTest, RefusesWhatIsNoExpression) {
+  for (const std::string& key :
+       std::vector<std::string>{"*", "+q_proj", "(q", "q)", "q)|(v", "[", "[z-a]", "(*)", "\\"})
+    expect_error(parsed_lora(lora_with("rank_pattern", {{key, 2}})).status(), absl::StatusCode::kInvalidArgument,
+                 cat("adapter: rank_pattern: expected names of modules, or a regular expression as "
+                     "\".*[.](q_proj|v_proj)\", found \"",
+                     key, "\", which is none"));
 }
 
 // Exponential for a matcher that goes back.

@@ -66,20 +66,26 @@ HttpRoutes::Reply HttpRoutes::unload_lora_adapter(HttpRequest& request, HttpConn
                             "text/plain; charset=utf-8")};
 }
 
-// Waits until the adapter serves its `source`-th source, or never can, or the time is up.
-asio::awaitable<absl::Status> HttpRoutes::first_version(std::string name, std::uint64_t source) {
+// Waits until the adapter serves its `source`-th source, or never can, or the time is up. `loaded`: as it is now.
+asio::awaitable<absl::Status> HttpRoutes::first_version(AdapterEntry loaded, std::uint64_t source) {
   asio::steady_timer step(io_);
   const auto until = std::chrono::steady_clock::now() + kFirstVersionWait;
   while (std::chrono::steady_clock::now() < until) {
-    const std::optional<AdapterEntry> entry = engine_.adapters().find(name);
-    if (!entry) co_return absl::NotFoundError(cat("the adapter ", name, " was unloaded meanwhile"));
-    if (entry->sources != source)
-      co_return absl::AbortedError(cat("another source of the adapter ", name, " was loaded meanwhile"));
+    const std::optional<AdapterEntry> entry = engine_.adapters().find(loaded.id);
+    if (!entry)
+      co_return absl::AbortedError(cat("expected to serve the adapter ", loaded.name,
+                                       ", but another request unloaded it before this one could be answered; load it ",
+                                       "again, or keep the two requests apart"));
+    if (entry->sources != loaded.sources)
+      co_return absl::AbortedError(cat("expected to serve the adapter ", loaded.name,
+                                       " from here, but another request gave it a source before this one could be ",
+                                       "answered: ", newest_source(*entry),
+                                       "; load it again, or keep the two requests apart"));
     const Served& now = entry->served;
     if (now.source == source && now.ready) co_return absl::OkStatus();
     // UNAVAILABLE: no sender is there yet.
-    const bool is_about_this = now.refused == source || now.source == source;
-    if (is_about_this && !now.error.ok() && !absl::IsUnavailable(now.error)) co_return now.error;
+    if ((now.refused != 0 ? now.refused : now.source) == source && !now.error.ok() && !absl::IsUnavailable(now.error))
+      co_return now.error;
     boost::system::error_code error;
     step.expires_after(kStep);
     co_await step.async_wait(with_error(error));
@@ -102,9 +108,8 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
   const std::optional<AdapterEntry> same = engine_.adapters().find(wanted->name);
   // Scripts name the same source again; an endpoint's versions come by themselves.
   const bool follows = wanted->source.find("://") != std::string::npos;
-  const bool known = same && follows && wanted->in_place &&
-                     (same->next_source.empty() ? same->source : same->next_source) == wanted->source;
-  AdapterEntry entry;
+  const bool known = same && follows && wanted->in_place && newest_source(*same) == wanted->source;
+  AdapterEntry entry = same.value_or(AdapterEntry{});
   if (!known) {
     using Weights = std::shared_ptr<std::unique_ptr<AdapterWeights>>;
     OffThread<Weights> open = [loader = loader_,
@@ -136,23 +141,25 @@ HttpRoutes::Reply HttpRoutes::load(ParseAdapter* parse, HttpRequest& request, Ht
     }
     entry = engine_.adapters().find(wanted->name).value_or(AdapterEntry{});
   }
-  absl::Status served;
-  if (!known) served = co_await first_version(wanted->name, entry.sources);
-  if (absl::IsNotFound(served) || absl::IsAborted(served)) {
+  // The last source may have been refused since.
+  const bool is_served = known && entry.next_source.empty() && entry.served.source != 0;
+  const absl::Status served = co_await first_version(entry, is_served ? entry.served.source : entry.sources);
+  if (absl::IsAborted(served)) {
     routed.answer = refusal(409, message_of(served));
     co_return routed;
   }
+  const bool was_ready = same && same->served.ready;
   if (!served.ok() && !absl::IsUnavailable(served)) {
     const auto ignore = [](const absl::Status&) {};
     if (!same) engine_.unload_adapter(wanted->name, ignore, entry.id);
-    const char* const left = same ? "; what was served before is served on" : "";
+    const char* const left = was_ready ? "; what was served before is served on" : "";
     routed.answer =
         refusal(400, cat("the adapter ", wanted->name, " of ", wanted->source, ": ", message_of(served), left));
     co_return routed;
   }
   if (wanted->activate) engine_.adapters().activate(wanted->name);
   const char* const until =
-      same ? " Until then the one before is served." : " Until then requests for it are answered 503.";
+      was_ready ? " Until then the one before is served." : " Until then requests for it are answered 503.";
   const std::string text = cat("Success: LoRA adapter '", wanted->name, "' added successfully.",
                                served.ok() ? "" : cat(" No version of it has come yet.", until));
   routed.answer = wanted->activate ? done(wanted->ignored, R"({"status":"ok"})", "application/json")

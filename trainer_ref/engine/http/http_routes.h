@@ -105,7 +105,7 @@ class HttpRoutes {
   Reply clear_lora_adapter(HttpRequest& request, HttpConnection& connection);
   Reply lora_load(HttpRequest& request, HttpConnection& connection);
   Reply load(ParseAdapter* parse, HttpRequest& request, HttpConnection& connection);
-  boost::asio::awaitable<absl::Status> first_version(std::string name, std::uint64_t source);
+  boost::asio::awaitable<absl::Status> first_version(AdapterEntry loaded, std::uint64_t source);
   Reply ask(std::function<void(Engine::Told)> begin, std::function<nlohmann::json()> text);
   bool sleeps() const;
   absl::StatusOr<std::optional<std::string>> name_version(std::string_view body, const char* field);

@@ -35,6 +35,8 @@ constexpr const char* kPath = "a folder of PEFT, or the URL of an endpoint, as \
 absl::StatusOr<AdapterRequest> checked(Fields& fields, const ModelCard& card, AdapterRequest request) {
   BASCULE_TRY(fields.status);
   if (!request.source.empty()) BASCULE_TRY(check_adapter_name(card, request.name));
+  if (request.source.find('\0') != std::string::npos)  // the system would read the path up to there
+    return invalid_argument("an adapter's source: expected ", kPath, ", found a text with a NUL character; remove it");
   request.ignored = fields.unread();
   return request;
 }

@@ -34,6 +34,11 @@ struct AdapterEntry {
   absl::Status unsound = {};  // why the version that is served must not be used, although it arrived whole
 };
 
+// What it was given last, unless that was refused.
+inline const std::string& newest_source(const AdapterEntry& entry) {
+  return entry.next_source.empty() ? entry.source : entry.next_source;
+}
+
 // The adapters by name. Written by the engine; any thread may read.
 class AdapterDirectory {
  public:

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/trainer_ref/model/adapter_folder.h>
@@ -44,7 +45,7 @@ namespace {
 
 bool names_no_expression(const std::string& targets) {
   return std::ranges::all_of(targets, [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' || c == ',';
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' || c == ',' || c == ' ';
   });
 }
 
@@ -56,7 +57,10 @@ NewLora new_lora_of_flags() {
                .dropout = absl::GetFlag(FLAGS_lora_dropout)};
   if (lora.alpha == 0) lora.alpha = 2 * static_cast<double>(lora.rank);
   lora.targets = {targets};
-  if (names_no_expression(targets)) lora.targets = absl::StrSplit(targets, ',', absl::SkipWhitespace());
+  if (names_no_expression(targets)) {
+    lora.targets = absl::StrSplit(targets, ',', absl::SkipWhitespace());
+    for (std::string& target : lora.targets) absl::StripAsciiWhitespace(&target);
+  }
   return lora;
 }
 
@@ -100,9 +104,9 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
       .that(on || absl::GetFlag(FLAGS_lora_base).empty(), "lora-base", absl::GetFlag(FLAGS_lora_base), none)
       .not_empty("lora-name", absl::GetFlag(FLAGS_lora_name), "a name", "policy");
   if (!checks.status().ok()) return checks.status();
-  if (!adapter.empty() && !is_adapter_folder(adapter))
-    return invalid_argument("--adapter=", adapter, ": expected a folder of PEFT, with ", kAdapterConfigFile,
-                            " in it; give one, as --adapter=out/run/adapter_step_60");
+  if (!adapter.empty())
+    BASCULE_TRY(
+        of_flag(check_adapter_folder(adapter), "adapter", adapter, "give one, as --adapter=out/run/adapter_step_60"));
   LoraFlags flags{.on = on,
                   .fresh = new_lora_of_flags(),
                   .adapter = resumes ? resume : std::filesystem::path(adapter),

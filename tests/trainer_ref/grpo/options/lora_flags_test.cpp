@@ -66,7 +66,7 @@ TEST_F(LoraFlagsTest, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--lora-rank=8", "--lora-dropout=1"}), HasSubstr("expected a share from 0 to below 1"));
   EXPECT_THAT(refusal({"--lora-rank=8", "--sync=shm:///s?slots=1"}),
               HasSubstr("what an adapter adds is computed while"));
-  EXPECT_THAT(refusal({"--adapter=/nope"}), HasSubstr("--adapter=/nope: expected a folder of PEFT"));
+  EXPECT_THAT(refusal({"--adapter=/nope"}), HasSubstr("--adapter=/nope: no such folder; expected a folder of PEFT"));
   const std::string folder = adapter_in("adapter"), flag = "--adapter=" + folder, resume = "--resume=" + folder;
   EXPECT_THAT(refusal({flag.c_str(), "--lora-rank=8"}),
               HasSubstr("--lora-rank=8: the adapter of --adapter keeps what"));
