@@ -44,6 +44,13 @@ def modes(device, folder):
     ]
 
 
+REWARD = """import json, random, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    print(json.dumps({"id": asked["id"], "rewards": [random.random() for _ in asked["completions"]]}), flush=True)
+"""  # of which each step learns something, whatever the model writes
+
+
 def random_model(folder, options):
     """A Qwen3 checkpoint of this shape, with the demo's tokenizer. Weights are BF16 of both signs, 0.008 to 0.031."""
     heads, groups, width = options.hidden // 64, max(1, options.hidden // 128), 128
@@ -142,7 +149,7 @@ def run(name, flags, folder, options):
     shutil.rmtree(out, ignore_errors=True)
     command = [options.program, f"--model={options.model}", f"--out={out}", f"--device={options.device}",
                f"--steps={options.steps}", "--max-tokens=3", "--eval-every=0", "--eval-problems=8",
-               f"--prompts-per-step={options.prompts}", "--group-size=8", "--learning-rate=1e-4", *options.more, *flags]
+               f"--prompts-per-step={options.prompts}", "--group-size=8", "--learning-rate=1e-4", f"--reward=exec:{sys.executable} {folder}/reward.py", *options.more, *flags]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         watch = Watch(process.pid, options.device != "cpu")
@@ -189,6 +196,7 @@ def main():
         if options.hidden:
             options.model = folder / "model"
             random_model(options.model, options)
+        (folder / "reward.py").write_text(REWARD)
         rows = [run(name, flags, folder, options) for name, flags in modes(options.device, folder)]
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
