@@ -119,6 +119,33 @@ TEST_F(TrainLora, AnAdapterAloneReachesAnEngineAndOutlivesItsTrainer) {
   EXPECT_GT(versions_of(lines, url).back(), 1);
 }
 
+// Its tensors have the same shapes, so that it takes the adapter.
+TEST_F(TrainLora, AnEngineOfAnotherCheckpointIsRefusedBeforeTheFirstStep) {
+  Program teach({BASCULE_TRAIN, "--supervised", "--model", BASCULE_DEMO_MODEL, "--steps", "30", "--learning-rate",
+                 "3e-3", "--threads", "1", "--out", folder_ / "other"},
+                folder_ / "teach.log");
+  ASSERT_EQ(teach.wait(120s), 0) << teach.output();
+  const auto run_with = [&](const std::string& model, const std::string& out, const char* dtype) {
+    sync_ = "shm://" + (folder_ / ("sync-" + out)).string();
+    Program only({BASCULE_ENGINE, "--model", model, "--listen", "127.0.0.1:0", "--threads", "1", "--adapter",
+                  "policy=" + sync_, "--dtype", dtype},
+                 folder_ / (out + "-engine.log"));
+    Program run = trainer(url_of(only), out, with_common({"--lora-sync", "adapters", "--steps", "1"}));
+    const auto status = run.wait(120s);
+    return std::pair(status, run.output());
+  };
+  const auto [refused, why] = run_with(folder_ / "other", "refused", "f32");
+  EXPECT_EQ(refused, 1) << why;
+  EXPECT_THAT(why, AllOf(HasSubstr("expected the base model of this run, found log-probabilities that differ"),
+                         HasSubstr("start it with the run's --model")));
+  EXPECT_FALSE(fs::exists(folder_ / "refused" / "metrics.jsonl"));
+  for (const char* dtype : {"f32", "bf16"}) {
+    const auto [status, output] = run_with(BASCULE_DEMO_MODEL, std::string("same-") + dtype, dtype);
+    EXPECT_EQ(status, 0) << output;
+    EXPECT_THAT(output, HasSubstr(" has log-probabilities that differ from this run's by "));
+  }
+}
+
 TEST_F(TrainLora, AnAdapterAloneIsTrainedAsWellAsInMergedVersions) {
   const auto reward_after = [&](const std::string& way) {
     Program run({BASCULE_TRAIN, "--model", BASCULE_DEMO_MODEL, "--spawn-engines", "1", "--lora-rank", "8",

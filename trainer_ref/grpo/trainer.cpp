@@ -239,6 +239,7 @@ absl::Status Trainer::begin() {
   if (hooks_.stopped()) return absl::OkStatus();
   BASCULE_ASSIGN(SendReport first, send(Publisher::Weights::kChanged));
   if (first.epoch != 0) BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
+  if (sends_adapter() && !hooks_.stopped()) BASCULE_TRY(check_base_of_engines(*pool_, learner_.policy(), hooks_.log));
   if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the resumed run wrote the first line
     BASCULE_TRY(start_log());

@@ -172,6 +172,27 @@ absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared
                      call->last_loss.empty() ? "" : cat("; the last: ", call->last_loss));
 }
 
+absl::StatusOr<std::vector<Generation>> EnginePool::ask_each(const RolloutRequest& request) {
+  std::vector<Generation> answers;
+  HttpClient client;
+  client.authorize(impl_->options.api_key);
+  for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine) {
+    const Clock::time_point deadline = Clock::now() + on_clock(impl_->options.request_timeout);
+    RequestQueue::Attempt attempt = impl_->ask(engine, client, request);
+    const auto may_answer = [&] {
+      const bool is_full = attempt.outcome == Outcome::kBusy && !impl_->options.stopped() && Clock::now() < deadline;
+      return is_full || (attempt.outcome != Outcome::kRefused && impl_->may_come_back(deadline));
+    };
+    while (attempt.outcome != Outcome::kAnswered && may_answer()) {
+      if (impl_->queue.pause(kHealthInterval)) return absl::CancelledError("cancelled");
+      attempt = impl_->ask(engine, client, request);
+    }
+    if (attempt.outcome != Outcome::kAnswered) return unavailable("engine ", attempt.url, ": ", attempt.why);
+    answers.push_back(std::move(attempt.answer));
+  }
+  return answers;
+}
+
 // Call under the mutex. Throws std::system_error if no thread can be started; then nothing has changed.
 void EnginePool::Impl::add_thread(std::size_t engine) {
   if (queue.is_cancelled()) return;

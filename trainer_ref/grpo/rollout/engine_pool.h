@@ -74,6 +74,10 @@ class EnginePool {
   std::shared_ptr<RequestQueue::Call> ask_first(std::vector<RolloutRequest> requests);  // before all waiting requests
   absl::StatusOr<std::vector<Generation>> answers_to(const std::shared_ptr<RequestQueue::Call>& call);
 
+  // Sends `request` to every engine, one after the other, and returns each one's answer. Blocks for at most the request
+  // timeout per engine, beside an answer that is under way. UNAVAILABLE names an engine that did not answer, and why.
+  absl::StatusOr<std::vector<Generation>> ask_each(const RolloutRequest& request);
+
   // Blocks until no request waits for an engine, or until cancel().
   void wait_until_taken();
 

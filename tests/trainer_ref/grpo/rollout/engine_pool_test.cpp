@@ -36,6 +36,26 @@ TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
   EXPECT_THAT(pool.wake_up().message(), HasSubstr(nobody.url + " did not wake up: "));
 }
 
+TEST(EnginePool, AsksEachEngineAndNamesTheOneThatDoesNotAnswer) {
+  std::atomic<int> asked = 0;
+  const AnsweringPort full_at_first([&](const std::string&) {
+    return ++asked == 1 ? AnsweringPort::Answer{.status = 429, .body = "{}"} : AnsweringPort::Answer{.body = kOneToken};
+  });
+  const AnsweringPort other([&](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; });
+  const auto answers = EnginePool({.urls = {full_at_first.url, other.url}}).ask_each({.prompt = {1}});
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  ASSERT_EQ(answers->size(), 2);
+  for (std::size_t engine : {0, 1}) {
+    EXPECT_EQ((*answers)[engine].engine, engine);
+    EXPECT_EQ((*answers)[engine].rollouts.size(), 1);
+  }
+  EXPECT_EQ(asked, 2);
+  const ClosedPort nobody;
+  const auto missing = EnginePool({.urls = {other.url, nobody.url}}).ask_each({.prompt = {1}});
+  EXPECT_TRUE(absl::IsUnavailable(missing.status()));
+  EXPECT_THAT(missing.status().message(), HasSubstr("engine " + nobody.url + ": "));
+}
+
 // The engine dies with a request in flight, and comes back at another port.
 TEST(EnginePool, FollowsAnEngineThatIsStartedAgainElsewhere) {
   const std::map<std::string, std::string> well{{"/health", R"({"attached": true, "epoch": 7, "worker": "a"})"}};
