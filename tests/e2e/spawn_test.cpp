@@ -238,19 +238,19 @@ vllm:
   host: 127.0.0.1
   port: 0
   dtype: auto
-  max_model_len: 64
+  max_model_len: 24
 train: {prompts-per-step: 4, eval-problems: 20, steps: 1}
 )";
   std::ofstream(json) << R"({"model": ")" BASCULE_DEMO_MODEL R"(", "learning-rate": 3e-4,
     "train": {"spawn-engines": 1, "max-tokens": 3, "group-size": 8, "beta": 0.01, "epsilon-low": 0.1,
               "epsilon-high": 0.1, "loss": "dapo", "reward": "exact_match=1,finished=0.5", "prompts-per-step": 4,
               "eval-problems": 20, "steps": 2},
-    "engine": {"max-model-len": 64}})";
+    "engine": {"max-model-len": 24}})";
   {
     Program alone({BASCULE_ENGINE, "--config=" + yaml.string(), "--threads=1"}, folder_ / "alone.log");
     const auto models = ref::HttpClient().get(url_of(alone) + "/v1/models", absl::Seconds(30));
     ASSERT_TRUE(models.ok()) << models.status();
-    EXPECT_EQ(nlohmann::json::parse(models->body)["data"][0]["max_model_len"], 64);
+    EXPECT_EQ(nlohmann::json::parse(models->body)["data"][0]["max_model_len"], 24);
   }
   Program begun({BASCULE_TRAIN, "--config=" + yaml.string(), "--out=" + out().string()}, folder_ / "begun.log");
   ASSERT_EQ(begun.wait(180s), 0) << begun.output();
