@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares the ways in which bascule-train's weights reach the engine that generates, in one table: how long a step waits for
-them, and how much memory and disk they take. Each way is a run of its own, with the same flags otherwise.
+them, and how much memory and disk they take. Each way is a separate run, with the same flags otherwise. Of the schemes, the last is also measured with one copy, and for
+adapters.
 
-    bench/sync_modes.py                        on the CPU, with the demo's model
-    bench/sync_modes.py --hidden 1024 --layers 28 --inner 3072 --vocab 151936 --device cuda:0
+    bench/sync_modes.py memmap shm             on the CPU, with the demo's model
+    bench/sync_modes.py memmap cuda-ipc --device cuda:0 --hidden 1024 --layers 28 --inner 3072 --vocab 151936
                                                with random weights of a Qwen3 of this shape (0.6B), on a GPU
 
 Time: the median over the steps of the seconds from the end of the update until the engine serves the new weights. Memory: the
@@ -28,19 +29,17 @@ DEMO = ROOT / "trainer_ref/demo"
 MIB = 2**20
 
 
-def modes(device, folder):
+def modes(schemes, folder):
     """Name and flags of each way."""
-    gpu = device != "cpu"
-    scheme = "cuda-ipc" if gpu else "shm"
+    last = schemes[-1]
     spawn, adapter = "--spawn-engines=1", "--lora-rank=16"
     return [
         ("checkpoint and restart", ["--sync=none", "--restart-every=1", spawn]),
-        ("`memmap`", [f"--sync=memmap://{folder}/memmap", spawn]),
-        (f"`{scheme}`, two slots", [f"--sync={scheme}://{folder}/two", spawn]),
-        (f"`{scheme}`, one copy", [f"--sync={scheme}://{folder}/one?slots=1", spawn]),
+        *[(f"`{scheme}`, two slots", [f"--sync={scheme}://{folder}/{scheme}", spawn]) for scheme in schemes],
+        (f"`{last}`, one copy", [f"--sync={last}://{folder}/one?slots=1", spawn]),
         ("no engine: `--engines none`", ["--engines=none"]),
         ("an adapter: checkpoint and restart", ["--sync=none", "--restart-every=1", spawn, adapter]),
-        (f"an adapter: `{scheme}`", [f"--sync={scheme}://{folder}/adapter", spawn, adapter]),
+        (f"an adapter: `{last}`", [f"--sync={last}://{folder}/adapter", spawn, adapter]),
     ]
 
 
@@ -149,7 +148,7 @@ def run(name, flags, folder, options):
     shutil.rmtree(out, ignore_errors=True)
     command = [options.program, f"--model={options.model}", f"--out={out}", f"--device={options.device}",
                f"--steps={options.steps}", "--max-tokens=3", "--eval-every=0", "--eval-problems=8",
-               f"--prompts-per-step={options.prompts}", "--group-size=8", "--learning-rate=1e-4", f"--reward=exec:{sys.executable} {folder}/reward.py", *options.more, *flags]
+               f"--prompts-per-step={options.prompts}", "--group-size=8", "--learning-rate=1e-4", f"--reward=exec:{sys.executable} {folder}/reward.py", *flags]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         watch = Watch(process.pid, options.device != "cpu")
@@ -186,7 +185,7 @@ def main():
     parser.add_argument("--inner", type=int, default=1536)
     parser.add_argument("--vocab", type=int, default=64)
     parser.add_argument("--json", help="a file for the figures")
-    parser.add_argument("more", nargs="*", help="flags of every run, after --")
+    parser.add_argument("schemes", nargs="+", metavar="SCHEME")
     options = parser.parse_args()
     if options.hidden % 128:
         parser.error(f"--hidden={options.hidden}: expected a multiple of 128, as --hidden 512")
@@ -197,7 +196,7 @@ def main():
             options.model = folder / "model"
             random_model(options.model, options)
         (folder / "reward.py").write_text(REWARD)
-        rows = [run(name, flags, folder, options) for name, flags in modes(options.device, folder)]
+        rows = [run(name, flags, folder, options) for name, flags in modes(options.schemes, folder)]
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
     gpu = options.device != "cpu"

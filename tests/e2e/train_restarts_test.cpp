@@ -32,7 +32,7 @@ class TrainRestarts : public Train {
     const std::regex line("\\[engine-0\\] listening on ");
     return std::distance(std::sregex_iterator(output.begin(), output.end(), line), std::sregex_iterator());
   }
-  // How far the probabilities of the engine's weights are from those of the weights that the step began with.
+  // How far the engine's probabilities are from the ones that the step's first weights give.
   static double distance(const nlohmann::json& line) { return std::abs(line["importance"]["mean"].get<double>() - 1); }
 };
 

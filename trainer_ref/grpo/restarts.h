@@ -31,8 +31,8 @@ class EngineRestarts final : public Publisher {
   ~EngineRestarts() override;
 
   absl::StatusOr<std::vector<std::string>> meet(const Meeting& meeting) override;
-  // The first call, after meet(), has nothing to do. The report counts the seconds of the checkpoint as `pack`, and
-  // those of the restart as `deliver`.
+  // The first call, after meet(), has nothing to do. In the report, `pack` is the checkpoint's time, and
+  // `deliver` the restart's.
   absl::StatusOr<SendReport> publish(Weights weights) override;
 
  private:
@@ -43,7 +43,7 @@ class EngineRestarts final : public Publisher {
   const Policy policy_;
   std::int64_t written_ = 0;  // checkpoints
   SendReport report_;         // of the newest
-  bool is_new_ = false;       // nobody has asked for it yet
+  bool is_new_ = false;       // publish() has not returned it yet
 };
 
 }  // namespace bascule::ref

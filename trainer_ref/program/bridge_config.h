@@ -1,5 +1,5 @@
 // vllm_bridge_config.json: the file by which Atropos' example trainer finds the engine whose weights it shares. There
-// the engine lists handles of its own tensors, which the trainer writes in place while the engine reads them. Ours says
+// the engine lists handles to its tensors, which the trainer writes in place while the engine reads them. Ours says
 // instead where the engine listens and at which endpoint it takes weights, and has no handles: the other trainer
 // refuses it by its "single_copy_enabled".
 //
@@ -39,7 +39,7 @@ std::vector<std::filesystem::path> bridge_files_to_try();
 absl::Status write_bridge_config(const std::filesystem::path& file, const BridgeConfig& bridge,
                                  const std::string& model, const std::vector<TensorSpec>& tensors);
 
-// INVALID_ARGUMENT says what is wrong with the file, also if it is of another server; NOT_FOUND if it is missing.
+// INVALID_ARGUMENT says what is wrong with the file, as that another server wrote it; NOT_FOUND if it is missing.
 absl::StatusOr<BridgeConfig> read_bridge_config(const std::filesystem::path& file);
 
 }  // namespace bascule::ref

@@ -36,7 +36,7 @@ class ServedWeights {
   static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,
                                                                const Place& place, std::uint64_t seed);
 
-  // Weights that another thread owns and changes, read where they are. It changes them only while the engine is paused,
+  // Weights that another thread owns and changes, read in place. It changes them only while the engine is paused,
   // then counts `version` up and wakes the engine. If the steps take our kernels, tensors that these read as one are
   // moved side by side: `weights` keep their identity, and get other storage.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> of_owner(const ModelConfig& config, const WeightMap& weights,

@@ -69,7 +69,7 @@ void check_restarts(int spawned, FlagChecks& checks) {
             "with --sync=none engines are ended while they get weights, and do not sleep; leave it out");
 }
 
-// --engines=none: what has no meaning without engines of their own.
+// --engines=none: what has no meaning without other processes.
 void check_own(FlagChecks& checks) {
   const std::string sync = absl::GetFlag(FLAGS_sync);
   checks

@@ -22,7 +22,7 @@ inline constexpr int kMostCompletions = 65'536;  // per problem: the largest --m
 inline constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
 inline constexpr double kMostOfANumber = 1e6;
 
-// --bridge-config, or with environments of Atropos and neither engines nor --sync, the file where it is looked for: an
+// --bridge-config, or with environments of Atropos and neither engines nor --sync, the file at its usual places: an
 // engine, and the endpoint of its weights. nullopt if there is none to read.
 absl::StatusOr<std::optional<BridgeConfig>> find_bridge(bool has_engines, const std::string& sync);
 
