@@ -247,6 +247,8 @@ TEST_F(EngineAdapters, ThatAreNamedAgainAreNoSuccessUntilTheyAreServed) {
   Sender sender = sender_of(endpoint, make(4, 1));
   ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
   ASSERT_TRUE(sender.send().ok());
+  // send() may return a moment before the engine tells of the version.
+  ASSERT_TRUE(eventually([&] { return Json::parse(get("/v1/models/math").body)["ready"] == true; }, kPatience));
   EXPECT_EQ(load("math", endpoint, /*in_place=*/true).body, "Success: LoRA adapter 'math' added successfully.");
 }
 

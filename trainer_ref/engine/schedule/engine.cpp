@@ -200,21 +200,25 @@ void Engine::complete(Step step) {
 }
 
 // The cache is lost. If the step had one sequence, its request ends. If it had several, put_back() lets each run alone,
-// to find the one that fails, unless that has ended meanwhile.
+// to find the one that fails, unless that has ended meanwhile. What earlier weights left in the cache may have failed a
+// sequence: then it also is computed anew, once, and the weights that are served now are not blamed.
 void Engine::step_failed(Step step, const absl::Status& why) {
   const bool alone = step.rows.size() == 1;
   if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // it used tokens of the failed one
   std::erase_if(step.rows, [](const Row& row) { return row.sequence == nullptr; });
   options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
+  const Sequence* const only = alone && !step.rows.empty() ? step.rows.front().sequence : nullptr;
+  const bool is_certain = only != nullptr && scheduler_.is_of_these_weights(*only);
+  const bool has_another_try = only != nullptr && !is_certain && !only->suspect;
   pool_.drop_prefixes();
   scheduler_.put_back(step);
-  if (!alone || step.rows.empty()) return;
-  const Sequence& sequence = *step.rows.front().sequence;
+  if (only == nullptr || has_another_try) return;
+  const Sequence& sequence = *only;
   const std::optional<AdapterEntry> adapter = adapters_.directory().find(sequence.adapter);
   const std::string of_model = cat("version ", served_.version, " of the model");
   if (!adapter) return fail(sequence.request, annotate(why, of_model));
   const std::string with = cat(of_model, " with version ", adapter->served.version, " of the adapter ", adapter->name);
-  if (!absl::IsDataLoss(why)) return fail(sequence.request, annotate(why, with));
+  if (!absl::IsDataLoss(why) || !is_certain) return fail(sequence.request, annotate(why, with));
   // Else each of its requests would make all others run alone.
   const absl::Status unsound = unavailable(with, ": ", why.message());
   adapters_.directory().distrust(adapter->id, unsound);

@@ -112,6 +112,7 @@ Step Scheduler::schedule_a_suspect() {
     running_.push_back(std::move(*waits));
     waiting_.erase(waits);
     found = running_.end() - 1;
+    begin(**found);
   }
   Sequence& sequence = **found;
   const std::size_t count = std::min(left_to_compute(sequence), limits_.max_step_tokens);
@@ -211,9 +212,17 @@ bool Scheduler::has_room_for(const Sequence& sequence) const {
   return needed <= pool_.available();
 }
 
-void Scheduler::reuse_prefix(Sequence& sequence) {
+void Scheduler::begin(Sequence& sequence) {
   sequence.generation = pool_.generation();
   sequence.prefix = sequence.root = root_of(sequence);
+}
+
+bool Scheduler::is_of_these_weights(const Sequence& sequence) const {
+  return sequence.generation == pool_.generation() && sequence.root == root_of(sequence);
+}
+
+void Scheduler::reuse_prefix(Sequence& sequence) {
+  begin(sequence);
   if (sequence.wants_scores()) return;  // they need every position's logits
   const std::span<const std::int64_t> tokens(sequence.tokens);
   // At least one token is computed: the step must make logits.
@@ -230,7 +239,7 @@ void Scheduler::reuse_prefix(Sequence& sequence) {
 
 void Scheduler::publish_blocks(Sequence& sequence) {
   // Keys and values of other weights are good enough to continue with, but not to be given to another sequence.
-  if (sequence.generation != pool_.generation() || sequence.root != root_of(sequence)) return;
+  if (!is_of_these_weights(sequence)) return;
   const std::span<const std::int64_t> tokens(sequence.tokens);
   while ((sequence.published + 1) * kBlockTokens <= sequence.computed) {
     const auto block_tokens = tokens.subspan(sequence.published * kBlockTokens, kBlockTokens);

@@ -65,6 +65,9 @@ class Scheduler {
   // computed anew; the sequences of `step` are suspects. Do not call it while another step runs.
   void put_back(const Step& step);
 
+  // Whether all keys and values of a running sequence are of the weights that are served now.
+  bool is_of_these_weights(const Sequence& sequence) const;
+
   // Removes a request's sequences, running or waiting. Call it only when every step was completed or put back.
   Sequences remove(RequestId request);
 
@@ -83,6 +86,7 @@ class Scheduler {
   void preempt_youngest();
   bool admit(Admits admits, std::size_t& budget, Step& step);
   bool has_room_for(const Sequence& sequence) const;
+  void begin(Sequence& sequence);
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
   void free(Sequence& sequence);

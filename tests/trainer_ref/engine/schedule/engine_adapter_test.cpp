@@ -183,6 +183,28 @@ TEST_P(EngineAdapterTest, AVersionThatMustNotBeUsedEndsItsOwnRequestsAlone) {
   EXPECT_TRUE(b.get().status.ok());
 }
 
+TEST_P(EngineAdapterTest, AVersionIsNotBlamedForWhatTheOneBeforeLeftInTheCache) {
+  start({.limits = {.max_batch = 8, .max_step_tokens = 16}});
+  serve(1);
+  ASSERT_TRUE(load("a").ok());
+  runner_->spoil(1);
+  serve_adapter("a", 1);
+  std::future<Completion> begun = begin(request_for("a", std::vector<std::int64_t>(40, 9), 5));
+  runner_->serve_adapter(id_of("a"), 2);
+  runner_->open(true);
+  const Completion completion = begun.get();
+  ASSERT_TRUE(completion.status.ok()) << completion.status;
+  EXPECT_THAT(completion.choices.at(0)->adapter_versions, Each(2));
+  EXPECT_TRUE(ask(request_for("a", {1, 2}, 5)).get().status.ok());
+
+  runner_->spoil(3);
+  serve_adapter("a", 3);
+  const Completion lost = ask(request_for("a", std::vector<std::int64_t>(40, 9), 5)).get();
+  EXPECT_THAT(lost.status.message(), HasSubstr("with version 3 of the adapter a: no numbers"));
+  EXPECT_EQ(engine_->submit(request_for("a", {1}, 1), [](Completion) {}).status(), lost.status);
+  EXPECT_TRUE(ask(request_of({1, 2}, 5)).get().status.ok());
+}
+
 TEST_P(EngineAdapterTest, AFlipAbortsItsOwnRequestsAloneWhereAsked) {
   start({.on_update = OnUpdate::kAbort});
   serve(1);

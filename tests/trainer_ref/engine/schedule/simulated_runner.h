@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -161,6 +162,11 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     breaking_behind_ = token;
   }
+  // What this version of an adapter writes into the cache is no numbers, and neither are logits that depend on it.
+  void spoil(Version version) {
+    const std::lock_guard lock(mutex_);
+    spoiling_ = version;
+  }
   // Opens the gate for this many steps.
   void allow(int steps) {
     const std::lock_guard lock(mutex_);
@@ -183,7 +189,25 @@ class SimulatedRunner final : public Runner {
       cache_.clear();
       return absl::InternalError("the model broke");
     }
+    if (std::ranges::any_of(step.rows, [this](const Row& row) { return spoils(row) && row.samples(); })) {
+      cache_.clear();
+      spoiled_.clear();
+      return absl::DataLossError("no numbers");
+    }
     return cache_.run(step);
+  }
+  // Whether the row reads what is no number. Notes what it writes.
+  bool spoils(const Row& row) {
+    const auto found = std::ranges::find(committed_adapters_, row.sequence->adapter, &ServedAdapter::id);
+    const bool is_bad = found != committed_adapters_.end() && found->served.version == spoiling_;
+    const auto place = [&](std::size_t i) {
+      return std::pair(row.sequence->blocks.at(i / kBlockTokens), i % kBlockTokens);
+    };
+    for (std::size_t i = row.begin; i < row.end(); ++i)
+      is_bad ? static_cast<void>(spoiled_.insert(place(i))) : static_cast<void>(spoiled_.erase(place(i)));
+    for (std::size_t i = 0; i < row.end(); ++i)
+      if (spoiled_.contains(place(i))) return true;
+    return false;
   }
   bool breaks(const Row& row) const {
     const std::span<const std::int64_t> prompt = std::span(row.sequence->tokens).first(row.sequence->prompt_tokens);
@@ -198,6 +222,8 @@ class SimulatedRunner final : public Runner {
   Served served_, committed_;
   std::vector<ServedAdapter> adapters_, committed_adapters_;
   std::function<void()> acked_;
+  std::set<std::pair<BlockId, std::size_t>> spoiled_;  // places of the cache
+  Version spoiling_ = 0;
   std::int64_t breaking_ = -1, breaking_behind_ = -1;
   int allowed_ = 0;  // 0: any number
   int looks_ = 0, ran_ahead_ = 0;
