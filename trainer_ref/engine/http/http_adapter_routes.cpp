@@ -68,6 +68,7 @@ HttpRoutes::Reply HttpRoutes::unload_lora_adapter(HttpRequest& request, HttpConn
 
 // Waits until the adapter serves its `source`-th source, or never can, or the time is up. `loaded`: as it is now.
 asio::awaitable<absl::Status> HttpRoutes::first_version(AdapterEntry loaded, std::uint64_t source) {
+  co_await settle();  // what a commit has just changed counts
   asio::steady_timer step(io_);
   const auto until = std::chrono::steady_clock::now() + kFirstVersionWait;
   while (std::chrono::steady_clock::now() < until) {

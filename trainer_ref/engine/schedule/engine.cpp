@@ -113,14 +113,14 @@ void Engine::flip() {
     ++commits_begun_;
   }
   served_ = runner_->commit();  // not under the mutex: it may wait for the caller of wake()
+  const double seconds = seconds_between(begin, Clock::now());
+  const bool adapters_changed = flip_adapters(seconds);
   {
     const std::lock_guard lock(mutex_);
     ++commits_ended_;
     stats_.served = served_;
   }
   report_connection();
-  const double seconds = seconds_between(begin, Clock::now());
-  const bool adapters_changed = flip_adapters(seconds);
   if (served_.changed || adapters_changed) counted_.stall_seconds += seconds;
   if (!served_.changed) return;
   adapters_.directory().trust_all();
