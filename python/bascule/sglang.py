@@ -139,6 +139,7 @@ class Server:
         self._ranks = ranks if ranks is None else whole("ranks", ranks, least=1)
         self._parallel = self._workers = 0  # its tp_size, and how many ranks load weights
         self._sender: Sender | None = None  # whose endpoint the ranks have joined
+        self._failed = False  # whether the last update failed, so that the server stays paused
 
     def send(self, sender: Sender) -> Any:
         """Sends a version of the registered tensors, and returns the report once all ranks have loaded it. They generate while
@@ -154,6 +155,7 @@ class Server:
             self._join_again(sender)
         version = sender.version + 1
         sender.send_async()
+        self._failed = True
         try:
             self._post("pause_generation", mode=self._pause)
             self._load(sender._endpoint, version)
@@ -161,6 +163,7 @@ class Server:
             report = sender.wait_async()
         check_served(report)
         self._post("continue_generation")
+        self._failed = False
         return report
 
     def load_adapter(self, model: torch.nn.Module, name: str = "default", served_as: str = "") -> None:
@@ -191,7 +194,8 @@ class Server:
         try:
             self._load(sender._endpoint, 0)
         finally:
-            self._post("continue_generation")
+            if not self._failed:
+                self._post("continue_generation")
         sender.wait_for_workers(self._workers, self._timeout)
         sender.expect_workers(self._workers)
         self._sender = sender

@@ -99,6 +99,10 @@ def test_a_rank_that_was_evicted_joins_again_and_the_server_is_paused_until_then
             server.ask("trouble", route=route, answer=None)
             refused("UNAVAILABLE", f"/{route}: Remote end closed", ours.send, sender)
             assert server.ask("state")["paused"]
+        with bascule.Sender(f"{endpoint}-2") as other:
+            other.register_model({"weight": torch.ones(3)})
+            refused("UNAVAILABLE", "/end_weight_update: Remote end closed", ours.send, other)
+            assert server.ask("state")["paused"]
         server.ask("trouble")
         assert ours.send(sender).complete
         assert server.ask("state") == {"weights": {"weight": [1] * 3}, "paused": False}
