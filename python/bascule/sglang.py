@@ -181,7 +181,8 @@ class Server:
         """What the server says about itself; keeps how many ranks it has."""
         found = self._ask("server_info", None)
         if not isinstance(found.get("tp_size"), int):
-            raise BasculeError(f"{self._url}/server_info: expected SGLang's, which has tp_size, found {found!r:.200}", "UNAVAILABLE")
+            raise BasculeError(f"{self._url}/server_info: expected SGLang's, which has tp_size, found {found!r:.200}",
+                               "UNAVAILABLE")
         self._parallel = found["tp_size"]
         self._workers = self._ranks or found["tp_size"] * found.get("pp_size", 1)
         return found
@@ -254,7 +255,8 @@ def _http(what: str, value: Any) -> str:
 def _printable(what: str, value: Any) -> str:
     given = text(what, value)
     if not (given.isascii() and given.isprintable()):
-        raise BasculeError(f"{what}: expected printable ASCII characters, as HTTP transfers them, found others", "INVALID_ARGUMENT")
+        raise BasculeError(f"{what}: expected printable ASCII characters, as HTTP transfers them, found others",
+                           "INVALID_ARGUMENT")
     return given
 
 

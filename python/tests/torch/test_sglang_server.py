@@ -120,7 +120,8 @@ def test_an_answer_that_is_not_sglangs_is_shown(server, sender, route, answer, t
         bascule.sglang.Server(server.url, timeout=PATIENCE).send(sender)
 
 
-@pytest.mark.parametrize("url", ["", "localhost", "127.0.0.1:30000", "http://", "http://a:b", "http://a b", "ftp://a", "http://[a"])
+@pytest.mark.parametrize("url", ["", "localhost", "127.0.0.1:30000", "http://", "http://a:b", "http://a b", "ftp://a",
+                                 "http://[a"])
 def test_a_url_that_cannot_be_is_refused(url):
     refused("INVALID_ARGUMENT", "url: expected a URL such as http://127.0.0.1:30000, found", bascule.sglang.Server, url)
 
