@@ -38,8 +38,8 @@ class AsyncWeights:
         BasculeTimeoutError names the workers that have joined.
         """
         self.vllm.wait_for_server_ready()
-        transfer = self.vllm.get_server_info()["weight_transfer_config"]
-        if (transfer or {}).get("backend") != "bascule":
+        transfer = self.vllm.get_server_info().get("weight_transfer_config") or {}
+        if transfer.get("backend") != "bascule":
             raise BasculeError(f"the vLLM server at {self.vllm.server_url} does not take weights from Bascule; start it with "
                                """--weight-transfer-config '{"backend":"bascule"}'""", "FAILED_PRECONDITION")
         workers = self.bascule_workers or self.vllm.get_world_size()

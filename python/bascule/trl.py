@@ -46,8 +46,8 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
     send merged weights of a PEFT model; if the server was started with --enable-lora and follows `endpoint`/adapters, they
     send each version of the adapter alone, under TRL's name for it.
 
-    workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
-    reports. adapter: the name under which the server has the adapter of a PEFT model. The adapter's own endpoint is
+    workers: how many vLLM workers a trainer waits for before each update, at most `timeout` seconds; default: as many as the
+    server reports. adapter: the name under which the server has the adapter of a PEFT model. The adapter's own endpoint is
     `endpoint`/adapters/`adapter`. If the server follows no adapter of this name, or the adapter cannot be sent alone,
     merged weights are sent; a log line says which, and why. If FSDP2 shards the model, each rank sends the shards that it
     holds, without a gather; where they cannot be sent so, TRL gathers, and a log line says why. Only the weight methods of
@@ -138,7 +138,7 @@ class _Weights:
     _ready = False  # whether init_communicator() was called
     _sender: Sender | None = None
     _alone = ""  # the endpoint of the adapter that is sent alone
-    _joined = False  # whether the workers were waited for
+    _workers = 0  # that each version needs; 0 before the first update
     _names: frozenset[str] = frozenset()
     _gathered: dict[str, Any] | None = None
 
@@ -147,9 +147,9 @@ class _Weights:
 
         Raises BasculeError: FAILED_PRECONDITION if the server was not started for Bascule.
         """
-        transfer = self.get_server_info()["weight_transfer_config"]
-        extension = self.get_server_info()["parallel_config"].get("worker_extension_cls")
-        if (transfer or {}).get("backend") != "bascule" and extension != "bascule.vllm.WorkerExtension":
+        info = self.get_server_info()
+        extension = (info.get("parallel_config") or {}).get("worker_extension_cls")
+        if (info.get("weight_transfer_config") or {}).get("backend") != "bascule" and extension != "bascule.vllm.WorkerExtension":
             raise BasculeError(f"the vLLM server at {self.base_url} does not take weights from Bascule; start it with "
                                f"""BASCULE_ENDPOINT={self.bascule_endpoint} and """
                                """--weight-transfer-config '{"backend":"bascule"}'""", "FAILED_PRECONDITION")
@@ -243,7 +243,7 @@ class _Weights:
     def close_communicator(self) -> None:
         """Leaves the endpoint. A second call does nothing."""
         sender, self._sender = self._sender, None
-        self._ready, self._names, self._joined = False, frozenset(), False
+        self._ready, self._names, self._workers = False, frozenset(), 0
         if sender is not None:
             sender.close()
 
@@ -277,19 +277,17 @@ class _Weights:
         self._sender = sender
 
     def _wait_for_workers(self, sender: Sender) -> None:
-        """At the first update, waits for the workers."""
-        if self._joined:
-            return
-        workers = self.bascule_workers or self.get_world_size()
-        sender.expect_workers(workers)
+        """Also before later updates: a server that is started again takes its place."""
+        if not self._workers:
+            self._workers = self.bascule_workers or self.get_world_size()
+            sender.expect_workers(self._workers)
         try:
-            sender.wait_for_workers(workers, self.bascule_timeout)
+            sender.wait_for_workers(self._workers, self.bascule_timeout)
         except BasculeTimeoutError as error:
             if not self._alone:
                 raise
             raise BasculeTimeoutError(f"{error}; vLLM must have been started with BASCULE_ADAPTERS={self.bascule_adapter}="
                                       f"{self._alone}", error.code) from None
-        self._joined = True
 
     def _send(self, metadata: Iterable[tuple[str, Any, Any]], named: Iterable[tuple[str, Any]]) -> None:
         self._check_ready()

@@ -186,7 +186,12 @@ class BasculeCheckpointEngine(CheckpointEngine):
     def _wait_for_rollouts(self) -> None:
         until, joined = time.monotonic() + self._timeout, []
         while missing := set(self._rollouts) - set(joined):  # another worker may be there too
-            joined = self._sender.wait_for_workers(len(joined) + len(missing), max(until - time.monotonic(), 0))
+            try:
+                joined = self._sender.wait_for_workers(len(joined) + len(missing), max(until - time.monotonic(), 0))
+            except BasculeTimeoutError as error:
+                missing = set(self._rollouts) - set(self._sender.wait_for_workers(0))
+                raise BasculeTimeoutError(f"{error}; these rollouts did not join within {self._timeout:g} seconds: "
+                                          f"{', '.join(sorted(missing))}", error.code) from None
 
     async def _take(self, receiver: Receiver) -> None:
         until, seen = time.monotonic() + self._timeout, time.monotonic()

@@ -16,7 +16,7 @@ def trainer_of(folder, url, output, **options):
         train_dataset=Dataset.from_dict({"prompt": [f"w{i} w{i + 1} w{i + 2}" for i in range(10, 26)]}),
         args=GRPOConfig(
             output_dir=output, use_vllm=True, vllm_mode="server", vllm_server_base_url=url, use_cpu=True,
-            vllm_server_timeout=240, per_device_train_batch_size=4, num_generations=4, max_completion_length=8,
+            vllm_server_timeout=600, per_device_train_batch_size=4, num_generations=4, max_completion_length=8,
             max_steps=2, learning_rate=0.05, lr_scheduler_type="constant", report_to=[], save_strategy="no",
             logging_steps=1, bf16=False, disable_tqdm=True),
         **options)

@@ -24,7 +24,7 @@ import bascule
 import bascule.torchrl.collectors
 from bascule.torchrl import SyncScheme
 
-PATIENCE = 120  # seconds, longer than anything healthy takes
+PATIENCE = 300  # seconds, longer than anything healthy takes on a busy machine
 FRAMES = 8  # per batch, from all workers
 
 

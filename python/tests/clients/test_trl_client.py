@@ -1,5 +1,6 @@
 """TRL's client with Bascule's weight methods, without a server: a receiver in a thread stands for its worker."""
 
+import concurrent.futures
 import contextlib
 import importlib
 import re
@@ -17,7 +18,7 @@ import transformers
 import bascule
 import bascule.trl
 
-PATIENCE = 60  # seconds, longer than anything healthy takes
+PATIENCE = 300  # seconds, longer than anything healthy takes on a busy machine
 
 
 @pytest.fixture
@@ -103,6 +104,29 @@ def test_a_communicator_that_was_closed_can_be_made_again(endpoint):
             client.update_model_params(model)
             client.close_communicator()
     assert taken == [["bias", "weight"]] * 2
+
+
+@pytest.mark.parametrize("info", [{}, {"weight_transfer_config": None, "parallel_config": None},
+                                  {"weight_transfer_config": {"backend": "nccl"}, "parallel_config": {}}])
+def test_a_server_for_other_backends_is_refused(endpoint, info):
+    client = made(endpoint)
+    client.get_server_info = lambda: info
+    refused("FAILED_PRECONDITION", f"start it with BASCULE_ENDPOINT={endpoint} and --weight", client.init_communicator)
+
+
+def test_an_update_waits_for_a_worker_that_is_started_again(endpoint):
+    client, model = made(endpoint, timeout=PATIENCE), torch.nn.Linear(2, 2)
+    client.init_communicator()
+    with worker(endpoint):
+        client.update_model_params(model)
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        update = other.submit(client.update_model_params, model)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            update.result(0.2)
+        with worker(endpoint) as taken:
+            update.result(PATIENCE)
+    assert taken[-1] == ["bias", "weight"]
+    client.close_communicator()
 
 
 def test_a_single_tensor_is_no_version(endpoint):

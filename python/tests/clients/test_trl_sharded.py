@@ -24,7 +24,7 @@ import bascule.trl
 from bascule import sharded
 from bascule.tensors import describe
 
-PATIENCE = 300  # seconds, longer than anything healthy takes
+PATIENCE = 900  # seconds, longer than anything healthy takes on a busy machine
 RANKS, VERSIONS = 2, 3
 
 

@@ -1,19 +1,22 @@
 """verl's manager moves a model from an actor to rollouts that come and go, through the checkpoint engine "bascule"."""
 
+import asyncio
 import inspect
 import time
 
 import pytest
+import torch
 
 pytest.importorskip("verl")
 import ray  # noqa: E402
 import verl_workers  # noqa: E402
 from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry  # noqa: E402
 
+import bascule  # noqa: E402
 import bascule.verl  # noqa: E402
 
 F32, BF16 = 0, 1
-PATIENCE = 120  # seconds, longer than anything healthy takes
+PATIENCE = 300  # seconds, longer than anything healthy takes on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +100,14 @@ def test_a_rollout_that_dies_is_an_error_and_the_others_go_on(whole):
     trained = whole.actor.train(10)[0][F32]
     whole.manager.update_weights(global_steps=10)
     assert ray.get(whole.rollouts.workers[2].kept.remote()) == (10, trained)
+
+
+def test_a_rollout_that_does_not_come_is_named(cluster, endpoint):
+    engine = bascule.verl.BasculeCheckpointEngine(1 << 20, True, endpoint=endpoint, timeout=0.1)
+    actor, _ = engine.build_topology(1, 1, [engine.prepare(), bascule.verl.Member("rollout-7")])
+    engine.init_process_group(**{name: each[0] for name, each in actor.items()})
+    with pytest.raises(bascule.BasculeTimeoutError, match="these rollouts did not join within 0.1 seconds: rollout-7"):
+        asyncio.run(engine.send_weights([("weight", torch.zeros(2))]))
 
 
 def test_the_signatures_are_those_of_verls_class():

@@ -11,7 +11,7 @@ import tiny
 import bascule
 
 HERE = Path(__file__).parent
-PATIENCE = 120  # seconds, longer than anything healthy takes
+PATIENCE = 300  # seconds, longer than anything healthy takes on a busy machine
 BACKEND = {"backend": "bascule"}
 
 

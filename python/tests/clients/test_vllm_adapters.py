@@ -15,7 +15,7 @@ import torch  # noqa: E402
 from adapted import QKV, adapted, expected, train  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
-PATIENCE = 240  # seconds, longer than anything healthy takes
+PATIENCE = 600  # seconds, longer than anything healthy takes on a busy machine
 LORA = {"enable_lora": True, "max_lora_rank": 16, "max_loras": 2, "max_model_len": 256}
 NAMES = [f"a{number}" for number in range(24)]
 LONG = list(range(3, 103))  # a prompt of several blocks of the prefix cache

@@ -23,7 +23,7 @@ from adapted import adapted, asking, expected, next_tokens, train  # noqa: E402
 from transformers import Qwen2ForCausalLM  # noqa: E402
 
 HERE = Path(__file__).parent
-PATIENCE = 240  # seconds, longer than anything healthy takes
+PATIENCE = 600  # seconds, longer than anything healthy takes on a busy machine
 BUSY = "?flip_timeout=1m"  # a busy machine may compute longer than 5 s between two looks for a version
 LONG, STREAMED = 40, 240  # tokens
 ATTEMPTS = 20  # a stream may end before the version is sent: then both start again

@@ -6,7 +6,7 @@ import torch
 
 import bascule
 
-PATIENCE = 120  # seconds, longer than anything healthy takes
+PATIENCE = 300  # seconds, longer than anything healthy takes on a busy machine
 BACKEND = {"backend": "bascule"}
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 PLAIN = {"worker_extension_cls": "plain_linears.Extension", "weight_transfer_config": BACKEND}
