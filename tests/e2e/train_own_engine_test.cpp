@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "train_fixture.h"
+#include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::test {
 namespace {
@@ -60,6 +61,23 @@ TEST_F(TrainOwnEngine, LearnsWhatARunWithAnEngineLearns) {
   ASSERT_EQ(a.size(), b.size());
   EXPECT_NEAR(a.back()["reward_mean"].get<double>(), b.back()["reward_mean"].get<double>(), 0.1);
   EXPECT_EQ(a[1]["reward_mean"], b[1]["reward_mean"]) << "the first step's completions";
+}
+
+// Any process of this host could use the engine otherwise, or put it to sleep.
+TEST_F(TrainOwnEngine, AsksForTheKeyOfTheEnvironment) {
+  Program run({"/usr/bin/env", "BASCULE_API_KEY=secret", BASCULE_TRAIN, "--model=" BASCULE_DEMO_MODEL, "--engines=none",
+               "--out=" + (folder_ / "out").string(), "--max-tokens=3", "--eval-problems=20", "--steps=500"},
+              folder_ / "out.log");
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 1; }, 60s)) << run.output();
+  const std::string url = nlohmann::json::parse(bytes("out/run.json"))["engines"][0].get<std::string>() + "/v1/models";
+  ref::HttpClient client;
+  const absl::StatusOr<ref::HttpResponse> without = client.get(url, absl::Seconds(60));
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->status, 401) << without->body;
+  client.authorize("secret");
+  const absl::StatusOr<ref::HttpResponse> with = client.get(url, absl::Seconds(60));
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_EQ(with->status, 200) << with->body;
 }
 
 TEST_F(TrainOwnEngine, NamesFlagsThatHaveNoMeaning) {

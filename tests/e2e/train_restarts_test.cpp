@@ -49,6 +49,27 @@ TEST_F(TrainRestarts, EnginesServeTheNewestCheckpoint) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / "engines")) << "no checkpoint for engines is left";
 }
 
+// A step that changed nothing does not hide the changes of those before it.
+TEST_F(TrainRestarts, EnginesServeTheNewestCheckpointAfterAStepThatChangedNothing) {
+  const std::filesystem::path program = folder_ / "reward.py";
+  std::ofstream(program) << R"(import json, sys
+step = 0
+for line in sys.stdin:
+    request = json.loads(line)
+    count = len(request["completions"])
+    step += count == 128  # else it is an evaluation
+    print(json.dumps({"id": request["id"], "rewards": [0 if step == 2 else i % 2 for i in range(count)]}), flush=True)
+)";
+  Program run = train(
+      "out", {"--restart-every=2", "--steps=3", "--eval-problems=1", "--reward=exec:python3 " + program.string()});
+  ASSERT_EQ(run.wait(180s), 0) << run.output();
+  EXPECT_EQ(starts(run.output()), 3) << "at the start, after step 2, and after the last\n" << run.output();
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[2]["updates"], 0) << "no update in the second step";
+  EXPECT_LT(distance(lines[3]), 1e-4);
+}
+
 TEST_F(TrainRestarts, EnginesServeTheNewestAdapter) {
   Program run = train("out", {"--restart-every=1", "--steps=3", "--lora-rank=8"});
   ASSERT_EQ(run.wait(180s), 0) << run.output();

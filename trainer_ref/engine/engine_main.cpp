@@ -169,21 +169,6 @@ absl::StatusOr<std::unique_ptr<AdapterWatch>> load_adapters(const EngineSettings
   return watch;
 }
 
-// The file by which a trainer finds this engine, while it exists.
-class BridgeFile {
- public:
-  explicit BridgeFile(std::filesystem::path path) : path_(std::move(path)) {}
-  BridgeFile(const BridgeFile&) = delete;
-  BridgeFile& operator=(const BridgeFile&) = delete;
-  ~BridgeFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
 // Null if no file is wanted.
 absl::StatusOr<std::unique_ptr<BridgeFile>> write_bridge(const EngineSettings& settings, const std::string& url) {
   if (settings.bridge_file.empty()) return nullptr;
@@ -193,12 +178,12 @@ absl::StatusOr<std::unique_ptr<BridgeFile>> write_bridge(const EngineSettings& s
       bridge.adapter = name;
       bridge.sync = source;
     }
-  const absl::Status written = write_bridge_config(settings.bridge_file, bridge, settings.folder.string(),
-                                                   weight_specs(settings.config, settings.dtype));
+  absl::StatusOr<std::unique_ptr<BridgeFile>> written = BridgeFile::write(
+      settings.bridge_file, bridge, settings.folder.string(), weight_specs(settings.config, settings.dtype));
   if (!written.ok())
-    return invalid_argument("--bridge-config=", settings.bridge_file.string(), ": ", message_of(written),
+    return invalid_argument("--bridge-config=", settings.bridge_file.string(), ": ", message_of(written.status()),
                             "; give a file in a folder that exists, as --bridge-config=", kBridgeFile);
-  return std::make_unique<BridgeFile>(settings.bridge_file);
+  return written;
 }
 
 absl::Status serve(const EngineSettings& settings) {

@@ -61,9 +61,9 @@ absl::Status fit_engines(EnginePool& pool, const TrainFlags& flags, const Prompt
   for (const auto& [flag, count] :
        {std::pair("group-size", flags.rollouts.group_size), {"eval-samples", flags.report.eval_samples}})
     if (count > limits.max_completions)
-      return invalid_argument(
-          "--", flag, "=", count, ": the engines make at most ", limits.max_completions,
-          " completions of a prompt; give at most that, or start the engines with a larger --max-batch");
+      return invalid_argument("--", flag, "=", count, ": the engines make at most ", limits.max_completions,
+                              " completions of a prompt; give at most that",
+                              flags.engines.own ? "" : ", or start the engines with a larger --max-batch");
   std::vector<std::string> dropped;
   for (std::vector<Problem>* problems : {&task.train, &task.held_out})
     for (std::string& prompt : drop_long(*problems, prompts, limits.max_model_len - flags.rollouts.max_tokens))
@@ -73,8 +73,9 @@ absl::Status fit_engines(EnginePool& pool, const TrainFlags& flags, const Prompt
       cat(dropped.size(), " prompts and --max-tokens=", flags.rollouts.max_tokens, " are longer than the ",
           limits.max_model_len, " tokens that the engines accept, as ", dropped.front().substr(0, 200));
   if (!flags.engines.drop_long)
-    return invalid_argument(many,
-                            "; start the engines with a larger --max-model-len, or leave these out by --drop-long");
+    return invalid_argument(
+        many, flags.engines.own ? "; give a smaller --max-tokens" : "; start the engines with a larger --max-model-len",
+        ", or leave these out by --drop-long");
   log(cat("--drop-long: ", many));
   if (task.train.empty()) return invalid_argument("--drop-long: no problem to train on is left");
   if (task.held_out.empty()) return invalid_argument("--drop-long: no held-out problem to evaluate on is left");

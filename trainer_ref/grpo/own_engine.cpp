@@ -60,7 +60,7 @@ absl::Status OwnEngine::open() {
   card.device = policy_.device().str();
   card.no_text = card.no_chat = absl::UnimplementedError("the trainer's own engine takes token ids");
   card.adapters = &engine_.adapters();
-  BASCULE_ASSIGN(server_, HttpServer::listen({.stop_signals = {}}, engine_, card));
+  BASCULE_ASSIGN(server_, HttpServer::listen({.api_key = options_.api_key, .stop_signals = {}}, engine_, card));
 
   RunnerOptions options{.blocks = engine.blocks,
                         .max_adapters = 1,

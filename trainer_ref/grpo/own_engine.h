@@ -25,6 +25,7 @@ namespace bascule::ref {
 struct OwnEngineOptions {
   std::int64_t longest = 0;  // tokens of a prompt with its completion
   std::string adapter = {};  // the name of the policy's adapter; empty: it has none
+  std::string api_key = {};  // without which it serves no one; empty: it serves every process of this host
   std::function<void(std::string_view)> log = [](std::string_view) {};
 };
 

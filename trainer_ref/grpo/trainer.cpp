@@ -54,6 +54,12 @@ absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun&
   return learner;
 }
 
+// The key that engines ask for, and that spawned ones inherit.
+std::string engines_key() {
+  const char* key = std::getenv("BASCULE_API_KEY");
+  return key == nullptr ? "" : key;
+}
+
 absl::StatusOr<std::unique_ptr<Publisher>> make_publisher(const TrainFlags& flags, const PreparedRun& run,
                                                           const Policy& policy, const TrainerHooks& hooks) {
   const RunPlan& plan = run.plan;
@@ -67,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Publisher>> make_publisher(const TrainFlags& flag
   if (flags.engines.own)
     return OwnEngine::start({.longest = plan.rows.longest_prompt + flags.rollouts.max_tokens,
                              .adapter = flags.lora.on ? flags.lora.name : "",
+                             .api_key = engines_key(),
                              .log = hooks.log},
                             policy);
   auto sender = PolicySender::open(
@@ -180,9 +187,11 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   telemetry.updated(update);
   if (update.updates > 0) BASCULE_TRY(log_memory());
 
+  has_unsent_ = has_unsent_ || update.updates > 0;
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report,
-                   send(update.updates > 0 ? Publisher::Weights::kChanged : Publisher::Weights::kMayBeTheSame));
+                   send(has_unsent_ ? Publisher::Weights::kChanged : Publisher::Weights::kMayBeTheSame));
+    has_unsent_ = false;
     telemetry.sent(std::move(report));
   }
   return telemetry.metrics(groups_->newest_version());
@@ -296,10 +305,9 @@ absl::Status Trainer::meet_engines() {
                                                  .timeout = flags_.engines.start_timeout,
                                                  .stopped = hooks_.stopped}));
   if (hooks_.stopped()) return absl::OkStatus();
-  const char* key = std::getenv("BASCULE_API_KEY");
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = engine_urls_,
                                                          .url_of = hooks_.engine_url,
-                                                         .api_key = key == nullptr ? "" : key,
+                                                         .api_key = engines_key(),
                                                          .model = sends_adapter() ? flags_.lora.name : "",
                                                          .flag = flag,
                                                          .needs_active = flags_.atropos.on(),

@@ -93,6 +93,7 @@ class Trainer {
   std::int64_t saved_step_ = 0;
   std::filesystem::path saved_;  // that step's folder, in this run or the resumed one; empty: none yet
   std::int64_t bad_steps_ = 0;   // the latest consecutive steps that left the weights unchanged
+  bool has_unsent_ = false;      // the weights changed since the latest version
   bool no_reward_logged_ = false, memory_logged_ = false;
 };
 

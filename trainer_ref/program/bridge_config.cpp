@@ -1,10 +1,15 @@
 #include <bascule/trainer_ref/program/bridge_config.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include <bascule/trainer_ref/json/json_keys.h>
+#include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/status.h>
 
@@ -23,6 +28,16 @@ const char* torch_name(DType dtype) {
   return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
 }
 
+// Another user's file could send this trainer's key, weights and requests to an engine of that user.
+absl::Status check_owner(const fs::path& file) {
+  struct stat found {};
+  if (::stat(file.c_str(), &found) != 0) return absl::OkStatus();  // which reading it tells better
+  if (S_ISREG(found.st_mode) && found.st_uid == ::geteuid()) return absl::OkStatus();
+  return invalid_argument(file.string(), ": expected a file of this user, who has the id ", ::geteuid(), ", found ",
+                          S_ISREG(found.st_mode) ? "one" : "what is no file", " of the user ", found.st_uid,
+                          "; give --engines and --sync, or the engine's own file by --bridge-config");
+}
+
 }  // namespace
 
 std::optional<fs::path> bridge_file_of_environment() {
@@ -39,8 +54,9 @@ std::vector<fs::path> bridge_files_to_try() {
   return files;
 }
 
-absl::Status write_bridge_config(const fs::path& file, const BridgeConfig& bridge, const std::string& model,
-                                 const std::vector<TensorSpec>& tensors) {
+absl::StatusOr<std::unique_ptr<BridgeFile>> BridgeFile::write(const fs::path& file, const BridgeConfig& bridge,
+                                                              const std::string& model,
+                                                              const std::vector<TensorSpec>& tensors) {
   nlohmann::json json{{"model", model},
                       {"dtype", tensors.empty() ? "float32" : torch_name(tensors.front().dtype)},
                       {"tp_degree", 1},
@@ -54,10 +70,21 @@ absl::Status write_bridge_config(const fs::path& file, const BridgeConfig& bridg
         {"vllm_name", tensor.name}, {"shape", tensor.shape}, {"dtype", torch_name(tensor.dtype)}};
   BASCULE_ASSIGN(AtomicFile written, AtomicFile::create(file));
   BASCULE_TRY(written.append(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
-  return written.publish().status();
+  BASCULE_ASSIGN(UniqueFd fd, written.publish());
+  return std::unique_ptr<BridgeFile>(new BridgeFile(file, std::move(fd)));
 }
 
-absl::StatusOr<BridgeConfig> read_bridge_config(const fs::path& file) {
+BridgeFile::~BridgeFile() {
+  struct stat ours {
+  }, named{};
+  std::error_code ignored;
+  if (::fstat(written_.get(), &ours) == 0 && ::stat(path_.c_str(), &named) == 0 && ours.st_dev == named.st_dev &&
+      ours.st_ino == named.st_ino)
+    fs::remove(path_, ignored);
+}
+
+absl::StatusOr<BridgeConfig> read_bridge_config(const fs::path& file, BridgeOwner owner) {
+  if (owner == BridgeOwner::kThisUser) BASCULE_TRY(check_owner(file));
   BASCULE_ASSIGN(const nlohmann::json json, read_json_object(file));
   const auto ours = json.find("bascule");
   if (ours == json.end() || !ours->is_object())
@@ -78,6 +105,8 @@ absl::StatusOr<BridgeConfig> read_bridge_config(const fs::path& file) {
                             ours->dump(),
                             "; start bascule-engine with --sync, or with an --adapter at an endpoint that is its "
                             "--active-adapter");
+  if (const absl::Status sync = Endpoint::parse(bridge.sync).status(); !sync.ok())
+    return invalid_argument(file.string(), ": \"sync\" in \"bascule\": ", message_of(sync));
   return bridge;
 }
 

@@ -10,12 +10,15 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::ref {
@@ -35,11 +38,30 @@ std::optional<std::filesystem::path> bridge_file_of_environment();
 // Where that trainer looks for the file: in $LOGDIR, here, and in /tmp/atropos_bridge.
 std::vector<std::filesystem::path> bridge_files_to_try();
 
-// Writes the file whole, with a model of these tensors.
-absl::Status write_bridge_config(const std::filesystem::path& file, const BridgeConfig& bridge,
-                                 const std::string& model, const std::vector<TensorSpec>& tensors);
+// The file by which trainers find an engine. It is there as long as this object, unless another engine replaces it.
+class BridgeFile {
+ public:
+  // Writes the file whole, with a model of these tensors.
+  static absl::StatusOr<std::unique_ptr<BridgeFile>> write(const std::filesystem::path& file,
+                                                           const BridgeConfig& bridge, const std::string& model,
+                                                           const std::vector<TensorSpec>& tensors);
+  BridgeFile(const BridgeFile&) = delete;
+  BridgeFile& operator=(const BridgeFile&) = delete;
+  ~BridgeFile();
+
+ private:
+  BridgeFile(std::filesystem::path path, UniqueFd written) : path_(std::move(path)), written_(std::move(written)) {}
+  const std::filesystem::path path_;
+  const UniqueFd written_;
+};
+
+// Whose file may be read.
+enum class BridgeOwner {
+  kAnyUser,   // the file was named
+  kThisUser,  // it was found, perhaps in a folder where all users may write
+};
 
 // INVALID_ARGUMENT says what is wrong with the file, as that another server wrote it; NOT_FOUND if it is missing.
-absl::StatusOr<BridgeConfig> read_bridge_config(const std::filesystem::path& file);
+absl::StatusOr<BridgeConfig> read_bridge_config(const std::filesystem::path& file, BridgeOwner owner);
 
 }  // namespace bascule::ref

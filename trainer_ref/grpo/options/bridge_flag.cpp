@@ -22,7 +22,7 @@ absl::StatusOr<std::optional<BridgeConfig>> find_bridge(bool has_engines, const 
               "the file names the engine and the endpoint; leave out --engines, --spawn-engines and --sync, or this");
   if (!checks.status().ok()) return checks.status();
   if (!given.empty()) {
-    absl::StatusOr<BridgeConfig> bridge = read_bridge_config(given);
+    absl::StatusOr<BridgeConfig> bridge = read_bridge_config(given, BridgeOwner::kAnyUser);
     BASCULE_TRY(
         of_flag(bridge.status(), "bridge-config", given, "give the file that bascule-engine wrote with the same flag"));
     return *std::move(bridge);
@@ -30,7 +30,7 @@ absl::StatusOr<std::optional<BridgeConfig>> find_bridge(bool has_engines, const 
   if (has_engines || !sync.empty() || !absl::StartsWith(absl::GetFlag(FLAGS_rollouts), "atropos:")) return std::nullopt;
   std::string tried;
   for (const std::filesystem::path& file : bridge_files_to_try()) {
-    absl::StatusOr<BridgeConfig> bridge = read_bridge_config(file);
+    absl::StatusOr<BridgeConfig> bridge = read_bridge_config(file, BridgeOwner::kThisUser);
     if (bridge.ok()) return *std::move(bridge);
     if (!absl::IsNotFound(bridge.status())) return bridge.status();
     tried += cat(tried.empty() ? "" : ", ", file.string());

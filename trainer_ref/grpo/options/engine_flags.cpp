@@ -137,6 +137,7 @@ absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind) {
   EngineFlags flags{.urls = std::move(urls),
                     .spawn = std::move(spawn),
                     .sync = std::move(sync),
+                    .adapter = bridge ? std::optional(bridge->adapter) : std::nullopt,
                     .request_timeout = absl::GetFlag(FLAGS_request_timeout),
                     .start_timeout = absl::GetFlag(FLAGS_engine_timeout),
                     .sync_every = absl::GetFlag(FLAGS_sync_every),

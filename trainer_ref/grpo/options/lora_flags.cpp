@@ -64,6 +64,19 @@ NewLora new_lora_of_flags() {
   return lora;
 }
 
+// The engine of --bridge-config says what it takes, which another run would learn only after --engine-timeout.
+absl::Status check_bridge(const std::string& takes, const std::string& sent) {
+  if (takes == sent) return absl::OkStatus();
+  const auto named = [](const std::string& name) {
+    return name.empty() ? "whole models" : cat("the adapter \"", name, "\"");
+  };
+  return invalid_argument("--bridge-config: expected an engine that takes ", named(sent), ", found one that takes ",
+                          named(takes), "; ",
+                          takes.empty() ? "leave out --lora-rank, or give --lora-sync=merged"
+                                        : cat("give --lora-rank=16 with --lora-name=", takes),
+                          ", or start another engine");
+}
+
 }  // namespace
 
 absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, const EngineFlags& engines) {
@@ -113,6 +126,8 @@ absl::StatusOr<LoraFlags> parse_lora_flags(const std::filesystem::path& resume, 
                   .sync = sync == "merged" ? LoraSync::kMerged : LoraSync::kAdapters,
                   .name = absl::GetFlag(FLAGS_lora_name),
                   .base = absl::GetFlag(FLAGS_lora_base)};
+  if (engines.adapter)
+    BASCULE_TRY(check_bridge(*engines.adapter, on && flags.sync == LoraSync::kAdapters ? flags.name : ""));
   return flags;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,7 +33,8 @@ struct EngineFlags {
   std::vector<std::string> urls = {};
   SpawnFlags spawn = {};  // engines that the run starts, instead of `urls`
   std::string sync = {};  // the endpoint for weights; empty: one is made for the spawned engines, or none is needed
-  bool own = false;       // --engines=none: this process generates with its own weights
+  std::optional<std::string> adapter = {};  // that the engine of --bridge-config takes; empty text: whole models
+  bool own = false;                         // --engines=none: this process generates with its own weights
   bool restarts = false;  // --sync=none: the spawned engines are restarted with checkpoints, every `sync_every` steps
   absl::Duration request_timeout = absl::Seconds(60);
   absl::Duration start_timeout = absl::Minutes(2);  // for the engines to join and serve

@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kNotLearned = -100;
+constexpr double kMostOfAScore = 1e6;  // as of other rewards: beyond it, one group would decide or spoil an update
 
 // One sequence as the server has it.
 struct Sequence {
@@ -75,6 +76,7 @@ absl::Status check_sequence(const Sequence& sequence, const AtroposLimits& limit
 
 absl::StatusOr<std::vector<Sequence>> read_sequences(const Json& group, const AtroposLimits& limits) {
   BASCULE_ASSIGN(const Json* const tokens, list_of(group, "tokens", 0));
+  if (tokens->empty()) return invalid_argument("\"tokens\": expected sequences, found none");
   BASCULE_ASSIGN(const Json* const masks, list_of(group, "masks", tokens->size()));
   if (value_of(group, "inference_logprobs").is_null())
     return invalid_argument(
@@ -134,6 +136,8 @@ absl::StatusOr<std::optional<double>> set_advantage(const Json& group, std::size
   BASCULE_ASSIGN(const std::vector<float> of_tokens,
                  numbers_of<float>(all[index], "advantages", sequence.tokens.size()));
   const float value = of_tokens[sequence.not_learned_before()];
+  if (!(std::abs(value) <= kMostOfAScore))
+    return invalid_argument("\"advantages\": expected numbers from -1e6 to 1e6, found ", value);
   for (std::size_t i = 0; i < of_tokens.size(); ++i)
     if (sequence.mask[i] != kNotLearned && of_tokens[i] != value)
       return invalid_argument("\"advantages\": expected the same for all learned tokens of a sequence, found ", value,
@@ -143,13 +147,16 @@ absl::StatusOr<std::optional<double>> set_advantage(const Json& group, std::size
 
 absl::StatusOr<std::optional<double>> score_of(const Json& score) {
   if (score.is_null()) return std::nullopt;
-  if (!score.is_number()) return invalid_argument("\"scores\": expected a number, found ", score.dump().substr(0, 80));
+  if (!score.is_number() || std::abs(score.get<double>()) > kMostOfAScore)
+    return invalid_argument("\"scores\": expected a number from -1e6 to 1e6, found ", score.dump().substr(0, 80));
   return score.get<double>();
 }
 
 void drop(AtroposBatch& batch, std::size_t sequences, std::string why) {
   batch.dropped += sequences;
-  if (std::ranges::find(batch.why, why) == batch.why.end()) batch.why.push_back(std::move(why));
+  constexpr std::size_t kMostReasons = 8;  // thousands of environments may each have one
+  if (batch.why.size() < kMostReasons && std::ranges::find(batch.why, why) == batch.why.end())
+    batch.why.push_back(std::move(why));
 }
 
 Rollout rollout_of(const Sequence& sequence, std::size_t prompt) {
@@ -199,18 +206,18 @@ absl::StatusOr<std::optional<AtroposBatch>> read_atropos_batch(std::string_view 
     return unavailable("it says: ", message.is_string() ? message.get<std::string>() : message.dump());
   }
   const Json& list = value_of(answer, "batch");
-  if (answer.is_object() && answer.contains("batch") && list.is_null()) return std::nullopt;
+  if (answer.is_object() && answer.contains("batch") && (list.is_null() || list == Json::array())) return std::nullopt;
   if (!list.is_array())
     return invalid_argument("expected a list \"batch\" of the API server of Atropos, found ", body.substr(0, 80));
   AtroposBatch batch;
   for (const Json& group : list) {
     const Json& tokens = value_of(group, "tokens");
-    const std::size_t sequences = tokens.is_array() ? tokens.size() : 0;
+    const std::size_t sequences = tokens.is_array() && !tokens.empty() ? tokens.size() : 1;  // one is missing
     batch.sequences += sequences;
-    if (sequences == 0) continue;
     const absl::Status added = add_group(group, limits, batch);
     if (!added.ok())
-      drop(batch, sequences, cat("environment ", value_of(group, "env_id").dump(), ": ", message_of(added)));
+      drop(batch, sequences,
+           cat("environment ", value_of(group, "env_id").dump().substr(0, 80), ": ", message_of(added)));
   }
   return batch;
 }

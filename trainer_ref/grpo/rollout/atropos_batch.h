@@ -27,7 +27,7 @@ struct AtroposBatch {
   std::vector<CompletionGroup> groups;  // without a problem; each completion has its reward
   std::size_t sequences = 0;            // in the batch, before any was dropped
   std::size_t dropped = 0;
-  std::vector<std::string> why = {};  // each reason once
+  std::vector<std::string> why = {};  // each reason once, at most 8
 };
 
 // Reads the server's answer; nullopt if it has no batch yet. A sequence is a list of token ids, with a mask (-100: not

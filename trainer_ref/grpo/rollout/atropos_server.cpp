@@ -1,7 +1,12 @@
 #include <bascule/trainer_ref/grpo/rollout/atropos_server.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include <bascule/trainer_ref/grpo/rollout/engine_probe.h>
@@ -13,6 +18,7 @@ namespace bascule::ref {
 namespace {
 
 constexpr absl::Duration kAnswer = absl::Seconds(60);  // a batch may have 256 MiB
+constexpr absl::Duration kLeast = absl::Seconds(1);    // for the last request before --batch-timeout
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 constexpr absl::Duration kQuiet = absl::Minutes(1);  // between lines of a long wait
 
@@ -56,15 +62,19 @@ absl::Status AtroposServer::register_trainer(const AtroposRun& run) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<AtroposBatch>> AtroposServer::ask() {
-  const absl::StatusOr<HttpResponse> response = client_.get(cat(options_.url, "/batch"), kAnswer);
+absl::StatusOr<std::optional<AtroposBatch>> AtroposServer::ask(absl::Duration timeout) {
+  const absl::StatusOr<HttpResponse> response = client_.get(cat(options_.url, "/batch"), timeout);
   BASCULE_TRY(response.status());
   if (response->status != 200) return unavailable("HTTP ", response->status, ": ", reason_in(*response));
   absl::StatusOr<std::optional<AtroposBatch>> batch = read_atropos_batch(response->body, options_.limits);
-  if (!absl::IsUnavailable(batch.status())) return batch;
-  options_.log(cat(options_.url, " was restarted, and knows no trainer; registering again"));
+  if (!absl::IsUnavailable(batch.status())) {
+    knows_us_ = true;
+    return batch;
+  }
+  if (std::exchange(knows_us_, false))
+    options_.log(cat(options_.url, " was restarted, and knows no trainer; registering again"));
   BASCULE_TRY(register_trainer(run_));
-  return std::nullopt;
+  return batch;
 }
 
 // For errors and the log.
@@ -76,11 +86,20 @@ std::string AtroposServer::state() {
 }
 
 absl::StatusOr<AtroposBatch> AtroposServer::next_batch() {
+  // A server that is slow, or silent, must not hold up the checkpoint of a run that is stopped.
+  std::mutex mutex;
+  std::condition_variable_any never;
+  const std::jthread watch([&](const std::stop_token& over) {
+    std::unique_lock lock(mutex);
+    while (!over.stop_requested() && !options_.stopped())
+      never.wait_for(lock, over, absl::ToChronoMilliseconds(kPause), [] { return false; });
+    if (!over.stop_requested()) client_.cancel();
+  });
   const Deadline deadline(options_.batch_timeout);
   Deadline quiet(kQuiet);
   absl::Status last;
   while (true) {
-    absl::StatusOr<std::optional<AtroposBatch>> batch = ask();
+    absl::StatusOr<std::optional<AtroposBatch>> batch = ask(std::clamp(deadline.left(), kLeast, kAnswer));
     if (batch.ok() && *batch) return **std::move(batch);
     if (!batch.ok() && !absl::IsUnavailable(batch.status()) && !absl::IsDeadlineExceeded(batch.status()))
       return annotate(batch.status(), cat("the Atropos server ", options_.url));

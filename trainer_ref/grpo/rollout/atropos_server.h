@@ -47,12 +47,13 @@ class AtroposServer {
   absl::StatusOr<AtroposBatch> next_batch();
 
  private:
-  absl::StatusOr<std::optional<AtroposBatch>> ask();
+  absl::StatusOr<std::optional<AtroposBatch>> ask(absl::Duration timeout);
   absl::StatusOr<nlohmann::json> get(std::string_view path);
   std::string state();
 
   const AtroposOptions options_;
   AtroposRun run_;
+  bool knows_us_ = true;  // since the latest answer
   HttpClient client_;
 };
 

@@ -46,6 +46,22 @@ TEST_F(LoraFlagsTest, HaveDefaults) {
   EXPECT_EQ(flags->lora.sync, LoraSync::kAdapters);
 }
 
+TEST_F(LoraFlagsTest, MustBeWhatTheEngineOfABridgeFileTakes) {
+  const std::string file = "--bridge-config=" + (folder_ / "bridge.json").string();
+  const auto refused = [&](const char* takes, std::vector<const char*> more) {
+    std::ofstream(folder_ / "bridge.json")
+        << R"({"bascule": {"engine": "http://a:1", "sync": "shm:///s", "adapter": ")" << takes << "\"}}";
+    more.insert(more.begin(), {"--engines=", "--sync=", file.c_str()});
+    return refusal(std::move(more));
+  };
+  EXPECT_EQ(refused("", {}), "");
+  EXPECT_EQ(refused("", {"--lora-rank=8", "--lora-sync=merged"}), "");
+  EXPECT_EQ(refused("mine", {"--lora-rank=8", "--lora-name=mine"}), "");
+  EXPECT_THAT(refused("", {"--lora-rank=8"}), HasSubstr("found one that takes whole models; leave out --lora-rank"));
+  EXPECT_THAT(refused("mine", {}), HasSubstr("found one that takes the adapter \"mine\"; give --lora-rank=16"));
+  EXPECT_THAT(refused("mine", {"--lora-rank=8"}), HasSubstr("--lora-name=mine"));
+}
+
 TEST_F(LoraFlagsTest, WithoutThemAllWeightsAreTrained) {
   const auto flags = flags_with({});
   ASSERT_TRUE(flags.ok()) << flags.status();

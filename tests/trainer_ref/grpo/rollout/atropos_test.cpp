@@ -91,6 +91,8 @@ TEST(AtroposBatch, NamesTheEnvironmentAndWhatIsWrong) {
       {"/masks/0", {1, 2}, "\"masks\": expected 4 numbers"},
       {"/scores", {1}, "\"scores\": expected a list of 2"},
       {"/scores/0", "good", "\"scores\": expected a number"},
+      {"/scores/0", 1e300, "\"scores\": expected a number from -1e6 to 1e6"},
+      {"/advantages", {{1e30, 1e30, 1e30, 1e30}, {1, 1, 1, 1, 1}}, "\"advantages\": expected numbers from -1e6"},
       {"/inference_logprobs", nullptr, "--openai.server_type vllm"},
       {"/inference_logprobs/0/2", 1.0, "found 1 for one"},
       {"/inference_logprobs/0", {1}, "\"inference_logprobs\": expected 4 numbers"},
@@ -109,6 +111,15 @@ TEST(AtroposBatch, NamesTheEnvironmentAndWhatIsWrong) {
   }
 }
 
+TEST(AtroposBatch, CountsAGroupWithoutSequences) {
+  for (const Json& nothing : {Json::object(), Json{{"tokens", Json::array()}}, Json(3), Json(nullptr)}) {
+    const AtroposBatch batch = read(nothing);
+    EXPECT_TRUE(batch.groups.empty()) << nothing;
+    EXPECT_EQ(batch.dropped, 1U) << nothing;
+    EXPECT_THAT(batch.why, ElementsAre(HasSubstr("\"tokens\": expected"))) << nothing;
+  }
+}
+
 TEST(AtroposBatch, NeedsAPrompt) {
   Json wrong = group();
   wrong["masks"][0][0] = 1;
@@ -117,9 +128,11 @@ TEST(AtroposBatch, NeedsAPrompt) {
 }
 
 TEST(AtroposBatch, IsNotThereYetOrNotOfSuchAServer) {
-  const auto none = read_atropos_batch(R"({"batch": null})", kLimits);
-  ASSERT_TRUE(none.ok());
-  EXPECT_FALSE(*none);
+  for (const char* nothing : {R"({"batch": null})", R"({"batch": []})"}) {
+    const auto none = read_atropos_batch(nothing, kLimits);
+    ASSERT_TRUE(none.ok()) << nothing;
+    EXPECT_FALSE(*none) << nothing;
+  }
   const auto unknown =
       read_atropos_batch(R"({"status": "error", "message": "Trainer not registered.", "batch": []})", kLimits);
   EXPECT_TRUE(absl::IsUnavailable(unknown.status())) << unknown.status();
@@ -178,6 +191,22 @@ TEST(AtroposServer, WithoutABatchEndsTheWaitWithItsQueue) {
   EXPECT_THAT(batch.status().message(), AllOf(HasSubstr("--batch-timeout"), HasSubstr("its queue has 5 groups")));
 }
 
+TEST(AtroposServer, ThatDoesNotAnswerEndsTheWaitInTime) {
+  const test::SilentPort silent;
+  const auto batch = server_at(silent.url).next_batch();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(batch.status())) << batch.status();
+  EXPECT_THAT(batch.status().message(), AllOf(HasSubstr("no answer"), ::testing::Not(HasSubstr("within 1m"))));
+}
+
+TEST(AtroposServer, ThatDoesNotAnswerHoldsUpNoRunThatIsStopped) {
+  const test::SilentPort silent;
+  std::atomic<int> asked = 0;
+  AtroposServer server({.url = silent.url, .limits = kLimits, .stopped = [&asked] { return ++asked > 3; }});
+  const auto batch = server.next_batch();
+  EXPECT_TRUE(absl::IsCancelled(batch.status())) << batch.status();
+  EXPECT_THAT(batch.status().message(), HasSubstr(silent.url)) << "the request was ended, not only the wait after it";
+}
+
 TEST(AtroposServer, ThatWasRestartedGetsTheTrainerAgain) {
   std::atomic<int> registered = 0;
   const AnsweringPort port(
@@ -190,9 +219,11 @@ TEST(AtroposServer, ThatWasRestartedGetsTheTrainerAgain) {
   std::vector<std::string> logged;
   AtroposServer server = server_at(port.url, &logged);
   ASSERT_TRUE(server.register_trainer({.batch_size = 8}).ok());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(server.next_batch().status()));
-  EXPECT_GT(registered, 1);
-  EXPECT_THAT(logged.front(), HasSubstr("registering again"));
+  const absl::Status ended = server.next_batch().status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended)) << ended;
+  EXPECT_THAT(ended.message(), HasSubstr("Trainer not registered."));
+  EXPECT_GT(registered, 2);
+  EXPECT_THAT(logged, ElementsAre(HasSubstr("registering again"))) << "once, however long that lasts";
 }
 
 }  // namespace
