@@ -92,7 +92,7 @@ absl::StatusOr<AtroposBatch> AtroposServer::next_batch() {
   const std::jthread watch([&](const std::stop_token& over) {
     std::unique_lock lock(mutex);
     while (!over.stop_requested() && !options_.stopped())
-      never.wait_for(lock, over, absl::ToChronoMilliseconds(kPause), [] { return false; });
+      never.wait_for(lock, over, on_clock(kPause), [] { return false; });
     if (!over.stop_requested()) client_.cancel();
   });
   const Deadline deadline(options_.batch_timeout);
