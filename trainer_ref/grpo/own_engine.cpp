@@ -10,13 +10,15 @@
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/compute/torch_runner.h>
 #include <bascule/trainer_ref/graphs/graphs.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
 
 constexpr std::int64_t kTokens = kBlockTokens;
-constexpr std::int64_t kLeastSequences = 8;  // that the cache has room for
+constexpr absl::Duration kMostPause = absl::Minutes(2);  // far longer than a step
+constexpr std::int64_t kLeastSequences = 8;              // that the cache has room for
 
 at::ScalarType type_of(const Policy& policy) { return policy.weights().begin()->second.scalar_type(); }
 
@@ -86,11 +88,14 @@ absl::StatusOr<std::vector<std::string>> OwnEngine::meet(const Meeting& /*meetin
   return std::vector<std::string>{server_->url()};
 }
 
-// Blocks until the engine's thread has done what it was asked.
+// Blocks until the engine's thread has done what it was asked, for at most kMostPause.
 absl::Status OwnEngine::told(const std::function<void(Engine::Told)>& ask) {
-  std::promise<absl::Status> answer;
-  ask([&answer](const absl::Status& status) { answer.set_value(status); });
-  return answer.get_future().get();
+  const auto answer = std::make_shared<std::promise<absl::Status>>();  // the engine may answer later
+  std::future<absl::Status> told = answer->get_future();
+  ask([answer](const absl::Status& status) { answer->set_value(status); });
+  if (told.wait_for(on_clock(kMostPause)) == std::future_status::ready) return told.get();
+  return deadline_exceeded("the engine of --engines=none did not come to rest within ",
+                           absl::FormatDuration(kMostPause), "; a step of it hangs");
 }
 
 absl::Status OwnEngine::before_write() {

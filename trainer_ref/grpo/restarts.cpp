@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kCheckpoint = "weights_";  // and a number
+
 std::uint64_t bytes_in(const fs::path& folder) {
   std::uint64_t bytes = 0;
   std::error_code error;
@@ -26,16 +28,24 @@ std::uint64_t bytes_in(const fs::path& folder) {
 EngineRestarts::EngineRestarts(RestartOptions options, Policy policy)
     : options_(std::move(options)), policy_(std::move(policy)) {}
 
-EngineRestarts::~EngineRestarts() {
-  std::error_code ignored;
-  fs::remove_all(options_.folder, ignored);
+// Other files in the folder are not ours, and stay.
+void EngineRestarts::remove_checkpoints() const {
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(options_.folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with(kCheckpoint)) fs::remove_all(entry->path(), ignored);
 }
 
-fs::path EngineRestarts::checkpoint(std::int64_t number) const { return options_.folder / cat("weights_", number); }
+EngineRestarts::~EngineRestarts() {
+  remove_checkpoints();
+  std::error_code ignored;
+  fs::remove(options_.folder, ignored);
+}
+
+fs::path EngineRestarts::checkpoint(std::int64_t number) const { return options_.folder / cat(kCheckpoint, number); }
 
 absl::StatusOr<std::vector<std::string>> EngineRestarts::meet(const Meeting& /*meeting*/) {
   std::error_code error;
-  fs::remove_all(options_.folder, error);  // of a run that was killed
+  remove_checkpoints();  // of a run that was killed
   fs::create_directories(options_.folder, error);
   if (error) return unavailable(options_.folder.string(), ": ", error.message());
   is_new_ = true;

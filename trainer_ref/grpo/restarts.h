@@ -38,6 +38,7 @@ class EngineRestarts final : public Publisher {
  private:
   absl::StatusOr<std::vector<std::string>> restart();
   std::filesystem::path checkpoint(std::int64_t number) const;
+  void remove_checkpoints() const;
 
   const RestartOptions options_;
   const Policy policy_;
