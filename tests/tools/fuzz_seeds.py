@@ -64,6 +64,7 @@ def http():
             post("/v1/completions", text, "Authorization: Bearer key\r\nExpect: 100-continue\r\n"),
             post("/tokenize", {"prompt": "a"}) + post("/detokenize", {"tokens": []}) + b"GET /health HTTP/1.0\r\n\r\n",
             b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"prompt\": \"abc\"\r\n1;x=y\r\n}\r\n0\r\n\r\n",
+            b"GET Http:// HTTP/1.1\r\nHost: x\r\n\r\n",
             b"HEAD http://host/v1/models?x HTTP/1.1\r\nConnection: close\r\n\r\n"]
 
 

@@ -10,6 +10,7 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/deadline.h>
@@ -33,8 +34,15 @@ constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
 constexpr std::size_t kFirstBytes = 4096;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+
+// beast::iequals() of Boost 1.74 reads a byte past the ends of texts that differ in their case alone.
+bool same_but_for_case(std::string_view a, std::string_view b) {
+  return absl::EqualsIgnoreCase({a.data(), a.size()}, {b.data(), b.size()});
+}
+
 bool holds_its_body(const HttpHeader& header) {
-  return header.version() == 11 && beast::iequals(header[http::field::expect], "100-continue");
+  return header.version() == 11 && same_but_for_case(view(header[http::field::expect]), "100-continue");
 }
 
 // `unread`: the header's bytes, if it is refused before it is read.
@@ -47,27 +55,22 @@ bool is_head(const HttpHeader& header, asio::const_buffer unread) {
 // servers accept that.
 std::string path_and_query(std::string_view target) {
   constexpr std::string_view kScheme = "http://";
-  const std::string_view begin = target.substr(0, kScheme.size());
-  if (!beast::iequals({begin.data(), begin.size()}, {kScheme.data(), kScheme.size()})) return std::string(target);
+  if (!same_but_for_case(target.substr(0, kScheme.size()), kScheme)) return std::string(target);
   target.remove_prefix(std::min(target.find_first_of("/?", kScheme.size()), target.size()));
   return cat(target.starts_with('/') ? "" : "/", target);
 }
 
 // The refusal of a body in a coding that is not decoded here: Beast reads "gzip, chunked" as the chunks alone.
 std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
-  const auto coding = header[http::field::content_encoding];
-  if (!coding.empty() && !beast::iequals(coding, "identity"))
-    return refusal(415, cat("Content-Encoding: expected none, found ", std::string_view(coding.data(), coding.size()),
-                            "; send the body as it is"));
+  const std::string_view coding = view(header[http::field::content_encoding]);
+  if (!coding.empty() && !same_but_for_case(coding, "identity"))
+    return refusal(415, cat("Content-Encoding: expected none, found ", coding, "; send the body as it is"));
   const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
   for (auto field = begin; field != end; ++field)
-    if (std::next(begin) != end || !beast::iequals(field->value(), "chunked"))
-      return refusal(501, cat("Transfer-Encoding: expected chunked alone, found ",
-                              std::string_view(field->value().data(), field->value().size())));
+    if (std::next(begin) != end || !same_but_for_case(view(field->value()), "chunked"))
+      return refusal(501, cat("Transfer-Encoding: expected chunked alone, found ", view(field->value())));
   return std::nullopt;
 }
-
-std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 // An answer's status line and header as they are sent.
 std::string written(const HttpAnswer& answer) {
