@@ -15,19 +15,20 @@ std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, const
   auto weights = std::make_shared<Weights>();
   weights->tensors_ = std::move(fused);
   for (TensorView& view : weights->tensors_) view.device = slot.device;
-  const auto add = [&](std::string_view name, const Placement& tensor) {
-    weights->tensors_.push_back({.name = name,
+  std::ranges::sort(weights->tensors_, {}, &TensorView::name);
+  if (fused_all) return weights;
+  const auto before = std::ssize(weights->tensors_);
+  weights->tensors_.reserve(weights->tensors_.size() + layout.by_name().size());
+  for (const std::uint32_t number : layout.by_name()) {
+    const Placement& tensor = layout.placed(number);
+    weights->tensors_.push_back({.name = layout.name(number),
                                  .dtype = tensor.spec.dtype,
                                  .shape = tensor.spec.shape,
                                  .strides = {},
                                  .data = slot.bytes.data() + tensor.offset,
                                  .device = slot.device});
-  };
-  if (!fused_all) {
-    for (const Placement& tensor : layout.tensors()) add(tensor.spec.name, tensor);
-    for (const Alias& alias : layout.aliases()) add(alias.name, layout.tensors()[alias.tensor]);
   }
-  std::ranges::sort(weights->tensors_, {}, &TensorView::name);
+  std::ranges::inplace_merge(weights->tensors_, weights->tensors_.begin() + before, {}, &TensorView::name);
   return weights;
 }
 

@@ -69,7 +69,8 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   BASCULE_ASSIGN(const std::span<const TensorView> views, made.source_->views());
   if (views.empty()) return invalid_argument("register_model: the model has no tensors");
   BASCULE_ASSIGN(made.device_, device_of(views));
-  std::multimap<const std::byte*, std::size_t> by_address;  // to find storages with two names
+  // To find storages with two names. Many views may begin at one address, for example in one buffer.
+  std::multimap<std::pair<const std::byte*, std::uint64_t>, std::size_t> by_bytes;
   std::vector<TensorSpec> specs;
   std::vector<std::pair<std::string, std::string>> tied;
   for (std::size_t i = 0; i < views.size(); ++i) {
@@ -79,7 +80,7 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
     Known known{.spec = {std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}},
                 .tied_to = std::nullopt};
     if (bytes > 0) {
-      const auto [first, last] = by_address.equal_range(view.data);
+      const auto [first, last] = by_bytes.equal_range({view.data, bytes});
       for (auto candidate = first; candidate != last && !known.tied_to; ++candidate)
         if (same_elements(views[candidate->second], view)) known.tied_to = candidate->second;
     }
@@ -89,7 +90,7 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
       TensorSpec spec = known.spec;
       if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
       specs.push_back(std::move(spec));
-      if (bytes > 0) by_address.emplace(view.data, i);
+      if (bytes > 0) by_bytes.emplace(std::pair(view.data, bytes), i);
     }
     if (known.tied_to) made.ties_.emplace_back(i, *known.tied_to);
     made.known_.push_back(std::move(known));

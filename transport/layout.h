@@ -108,6 +108,11 @@ class Layout {
   // Returns the placement of the tensor with this name or alias, or null if there is none.
   const Placement* find(std::string_view name) const;
 
+  // All names in order, as numbers: of tensors(), and after the last one of aliases().
+  std::span<const std::uint32_t> by_name() const { return by_name_; }
+  std::string_view name(std::uint32_t number) const;
+  const Placement& placed(std::uint32_t number) const;  // the tensor that has this name
+
   // Returns the type and shape of these tensors joined along their first dimension, with an empty name. Returns
   // INVALID_ARGUMENT, naming the tensor, if one is not in the layout, is a scalar, is listed twice, or differs from the
   // first in type or inner dimensions.
@@ -132,15 +137,14 @@ class Layout {
   absl::Status place_boxes();
   absl::Status check_contiguous() const;
   absl::Status fuse(std::span<const std::vector<std::string>> lists);
+  void sort_names();
   absl::Status index();
-  std::string_view name(std::uint32_t i) const;    // the name of tensor i; numbers after the last tensor are aliases
-  const Placement& placed(std::uint32_t i) const;  // the tensor that has this name or alias
   std::optional<std::uint32_t> number_of(std::string_view name,
                                          std::uint32_t guess) const;  // checks `guess` first
 
   std::vector<Placement> tensors_;
   std::vector<Alias> aliases_;
-  std::vector<std::uint32_t> by_name_;  // name(i), sorted
+  std::vector<std::uint32_t> by_name_;
   std::uint64_t bytes_ = 0;
   std::string description_;
   std::optional<Division> division_;
