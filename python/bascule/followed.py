@@ -13,7 +13,7 @@ from . import _core
 from ._torch import imported
 from .errors import BasculeError
 from .sent import Sent
-from .tensors import HOST, describe, describe_all, describe_unnamed, is_module
+from .tensors import HOST, describe, describe_unnamed, is_module, of_described
 
 _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
 
@@ -36,7 +36,7 @@ class Followed:
         self._glance: Glance | None = Glance(self._tensors)
         self._before: list[Any] = []  # alive until the core knows their successors' addresses
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
-        self.all = describe_all(dict(zip(self.names, self._tensors)))
+        self.all = of_described(self.names, self._specs[:len(self.names)])
         self._add_arithmetic()
 
     def follow(self, move: Callable[[int, int, list[int]], None], move_factors: Callable[[int, int, int], None]) -> None:

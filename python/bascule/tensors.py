@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index
 from typing import Any
 
@@ -61,6 +62,9 @@ def dtype_name(dtype: Any) -> str:
     return _DTYPES[name]
 
 
+_name_of = lru_cache(dtype_name)  # for types of tensors, which can be hashed
+
+
 def offered_spec(name: str, dtype: str, shape: Iterable[int]) -> TensorSpec:
     """Describes a sender's tensor, whose type has a name of safetensors. Its dtype is then the name that numpy and torch use."""
     return TensorSpec(name, _NAMES[dtype], tuple(shape))
@@ -83,11 +87,22 @@ def naming(name: str, tensor: Any) -> Iterator[None]:
     """Adds the tensor's name to errors in its `with` block. An error of the tensor itself becomes INVALID_ARGUMENT."""
     try:
         yield
-    except BasculeError as error:
-        raise BasculeError(f"tensor {name}: {error}", error.code) from None
-    except (RuntimeError, TypeError, ValueError, BufferError) as error:  # it has no memory, or several
-        raise BasculeError(f"tensor {name}: {type(tensor).__name__} does not give its elements' address: "
-                           f"{type(error).__name__}: {error}", "INVALID_ARGUMENT") from error
+    except _OF_TENSORS as error:
+        raise _named(name, tensor, error) from _cause(error)
+
+
+_OF_TENSORS = (BasculeError, RuntimeError, TypeError, ValueError, BufferError)
+
+
+def _named(name: str, tensor: Any, error: Exception) -> BasculeError:
+    if isinstance(error, BasculeError):
+        return BasculeError(f"tensor {name}: {error}", error.code)
+    return BasculeError(f"tensor {name}: {type(tensor).__name__} does not give its elements' address: "  # none, or several
+                        f"{type(error).__name__}: {error}", "INVALID_ARGUMENT")
+
+
+def _cause(error: Exception) -> Exception | None:
+    return None if isinstance(error, BasculeError) else error
 
 
 def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, int]:
@@ -95,8 +110,10 @@ def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, in
 
     Raises BasculeError (INVALID_ARGUMENT), which names a tensor that cannot be sent and says why.
     """
-    with naming(name, tensor):
+    try:  # not naming(), whose objects would take longer than this
         return describe_unnamed(tensor)
+    except _OF_TENSORS as error:
+        raise _named(name, tensor, error) from _cause(error)
 
 
 def describe_unnamed(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
@@ -144,7 +161,9 @@ def check_elements(tensor: Any) -> None:
                            "INVALID_ARGUMENT")
     if tensor.is_meta:
         raise BasculeError("it is on the device meta, and has no elements; load or gather it first", "INVALID_ARGUMENT")
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    span = tensor.numel()
+    if span and not tensor.is_contiguous():
+        span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     held, needed = tensor.untyped_storage().nbytes(), (tensor.storage_offset() + span) * tensor.element_size()
     if span and needed > held:
         freed = "it was freed, as sharding does between two uses" if held == 0 else "it was cut short"
@@ -161,14 +180,14 @@ def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
         raise BasculeError("its elements are conjugated when they are read; send its resolve_conj()",
                            "INVALID_ARGUMENT")
     device = HOST if tensor.device.type == "cpu" else tensor.device.index
-    return dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.data_ptr(), device
+    return _name_of(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.data_ptr(), device
 
 
 def _describe_numpy(array: Any) -> tuple[str, list[int], list[int], int, int]:
-    if not hasattr(array, "ctypes"):
+    if not hasattr(type(array), "ctypes"):
         raise BasculeError(f"a {type(array).__name__} does not have its own memory; make it an array (numpy.asarray)",
                            "INVALID_ARGUMENT")
-    name, size = dtype_name(array.dtype), array.dtype.itemsize
+    name, size = _name_of(array.dtype), array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise BasculeError(f"its strides {array.strides} are not multiples of its elements' {size} bytes",
                            "INVALID_ARGUMENT")
@@ -214,10 +233,14 @@ def current_stream(device: int) -> int:
 
 def describe_all(named: Mapping[str, Any]) -> _core.Tensors:
     """Describes tensors to the transport, at their present addresses."""
-    described = [describe(name, tensor) for name, tensor in named.items()]
+    return of_described(list(named), [describe(name, tensor) for name, tensor in named.items()])
+
+
+def of_described(names: list[str], described: list[tuple[str, list[int], list[int], int, int]]) -> _core.Tensors:
+    """The same, given describe() of each tensor."""
     dtypes, shapes, strides, addresses, devices = map(list, zip(*described)) if described else ([], [], [], [], [])
     device = next((each for each in devices if each != HOST), HOST)
-    return _core.Tensors(list(named), dtypes, shapes, strides, addresses, devices, current_stream(device))
+    return _core.Tensors(names, dtypes, shapes, strides, addresses, devices, current_stream(device))
 
 
 def describe_specs(specs: Iterable[TensorSpec]) -> _core.Tensors:
