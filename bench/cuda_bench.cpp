@@ -280,6 +280,7 @@ int main(int argc, char** argv) {
   transposed.tensor_strides = {1, 16'384};
   transposed.slot_strides = {16'384, 1};
   bench.pack("pack a transposed bf16 matrix of 16384", {transposed});
+  bench.pack("pack a transposed bf16 matrix, no digest", {transposed}, false);
   bench.merge("pack 96 bf16 matrices of 4096, merged r=16", 96, 4'096, 4'096);
   bench.merge("pack 32 bf16 matrices of 4096x12288, merged", 32, 4'096, 12'288);
   bench.unpack("unpack 338 bf16", segment_runs(kB, kB, 338, kEach));

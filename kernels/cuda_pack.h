@@ -17,9 +17,9 @@ class PackPlan final : public TilePlan {
  public:
   // Makes a plan on the current device, for `segments` of `tensors` tensors. Returns cudaErrorInvalidValue if the
   // segments do not meet pack()'s conditions, or need arithmetic that cannot be done (can_compute()). Blocks while the
-  // table is uploaded. The table takes 48 bytes per tile of 64 KiB and, in tiles where tensors meet, 40 bytes per 4
-  // KiB, tensor or row. If the slot is a region of a version, `first_page` is the number of its first page, and total()
-  // is of use rather than digest().
+  // table is uploaded. The table takes 48 bytes per tile of 64 KiB, 256 more per tile of a transposed matrix and, in
+  // tiles where tensors meet, 40 bytes per 4 KiB, tensor or row. If the slot is a region of a version, `first_page` is
+  // the number of its first page, and total() is of use rather than digest().
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          PackPlan* made, std::span<const Arithmetic> arithmetic = {}, std::uint64_t first_page = 0);
 
@@ -42,6 +42,7 @@ class PackPlan final : public TilePlan {
   std::byte* slot_ = nullptr;
   DigestOutput target_;
   std::uint64_t tiles_done_ = 0, first_page_ = 0;
+  DeviceMemory page_sums_;  // PageSums of the pages of transposed tiles
 };
 
 }  // namespace bascule::inline v0::kernels::cuda

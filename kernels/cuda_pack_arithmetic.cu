@@ -2,6 +2,6 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-PackKernel computing_kernel() { return pack_tiles<true>; }
+PackKernel computing_kernel() { return pack_tiles<PackKind::kComputes>; }
 
 }  // namespace bascule::inline v0::kernels::cuda

@@ -65,12 +65,25 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
   result.tiles_ = table.tiles.size();
   result.tensors_ = tensors;
   result.computes_ = !table.arithmetic.empty();
+  constexpr std::size_t kMany = 16;  // one of so many
+  const auto pages = static_cast<std::size_t>(std::ranges::count(table.tiles, TilePath::kPages, &Tile::path));
+  result.many_pages_ = pages * kMany > table.tiles.size();
+  if (!table.transposed.empty()) {
+    const Transposed& last = table.transposed.back();
+    result.transposed_ = {.first = table.transposed.front().first_tile,
+                          .last = last.last_tile,
+                          .count = last.sums_before + last.last_tile - last.first_tile};
+    for (const Transposed& each : table.transposed)
+      result.transposed_.types.emplace(each.tensor_dtype, each.slot_dtype);
+  }
   const std::size_t tile_bytes = table.tiles.size() * sizeof(Tile), piece_bytes = table.pieces.size() * sizeof(Piece);
   const std::size_t segment_bytes = table.segments.size() * sizeof(Segment);
   const std::size_t arithmetic_bytes = table.arithmetic.size() * sizeof(Arithmetic);
   const std::size_t pieces_at = aligned(tile_bytes), segments_at = pieces_at + aligned(piece_bytes);
   const std::size_t arithmetic_at = segments_at + aligned(segment_bytes);
-  BASCULE_CUDA_PASS(DeviceMemory::make(arithmetic_at + arithmetic_bytes, &result.memory_));
+  const std::size_t transposed_bytes = table.transposed.size() * sizeof(Transposed);
+  const std::size_t transposed_at = arithmetic_at + aligned(arithmetic_bytes);
+  BASCULE_CUDA_PASS(DeviceMemory::make(transposed_at + transposed_bytes, &result.memory_));
   BASCULE_CUDA_PASS(DeviceMemory::make(tensors * sizeof(void*), &result.addresses_));
   BASCULE_CUDA_PASS(PinnedMemory::make(kAddressSets * tensors * sizeof(void*), &result.sets_));
   for (Event& event : result.copied_) BASCULE_CUDA_PASS(Event::make(&event));
@@ -80,11 +93,13 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
   BASCULE_CUDA_PASS(stream.copy(begin + pieces_at, table.pieces.data(), piece_bytes));
   BASCULE_CUDA_PASS(stream.copy(begin + segments_at, table.segments.data(), segment_bytes));
   BASCULE_CUDA_PASS(stream.copy(begin + arithmetic_at, table.arithmetic.data(), arithmetic_bytes));
+  BASCULE_CUDA_PASS(stream.copy(begin + transposed_at, table.transposed.data(), transposed_bytes));
   BASCULE_CUDA_PASS(stream.wait());
   result.view_ = {.tiles = reinterpret_cast<const Tile*>(begin),
                   .pieces = reinterpret_cast<const Piece*>(begin + pieces_at),
                   .segments = reinterpret_cast<const Segment*>(begin + segments_at),
                   .arithmetic = reinterpret_cast<const Arithmetic*>(begin + arithmetic_at),
+                  .transposed = reinterpret_cast<const Transposed*>(begin + transposed_at),
                   .addresses = result.addresses_.as<std::byte*>()};
   *made = std::move(result);
   return {};
@@ -98,6 +113,8 @@ CudaResult DeviceTable::set_addresses(std::span<void* const> addresses, Stream s
   BASCULE_CUDA_CHECK(cudaEventSynchronize(copied_[next].get()));  // an event that was never recorded counts as passed
   void** const set = sets_.as<void*>() + next * tensors_;
   std::copy(addresses.begin(), addresses.end(), set);
+  aligned_ = std::ranges::all_of(
+      addresses, [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; });
   has_addresses_ = false;  // until the copy is under way
   BASCULE_CUDA_CHECK(
       cudaMemcpyAsync(addresses_.as<void>(), set, addresses.size_bytes(), cudaMemcpyHostToDevice, stream));

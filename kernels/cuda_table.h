@@ -8,7 +8,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
+#include <utility>
 
 #include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/cuda_memory.h>
@@ -22,6 +24,7 @@ struct TableView {
   const Piece* pieces = nullptr;
   const Segment* segments = nullptr;
   const Arithmetic* arithmetic = nullptr;
+  const Transposed* transposed = nullptr;
   std::byte* const* addresses = nullptr;
 };
 
@@ -52,6 +55,15 @@ class DeviceTable {
   std::uint64_t tiles() const { return tiles_; }
   std::size_t tensors() const { return tensors_; }
   bool computes() const { return computes_; }  // whether it has arithmetic
+  // Whether many tiles have TilePath::kPages, or an address is no multiple of 16. (A tensor's part may still begin at
+  // any address.)
+  bool is_irregular() const { return many_pages_ || !aligned_; }
+  // From the first tile of TilePath::kTransposed to past the last one, and how many there are.
+  struct TransposedTiles {
+    std::uint64_t first = 0, last = 0, count = 0;
+    std::set<std::pair<DType, DType>> types{};  // of tensors and slot
+  };
+  const TransposedTiles& transposed() const { return transposed_; }
   const TableView& view() const { return view_; }
 
   // Gives `addresses`, one per tensor, to the kernels that are launched later on `stream`.
@@ -65,7 +77,9 @@ class DeviceTable {
   int device_ = -1;
   std::uint64_t tiles_ = 0;
   std::size_t tensors_ = 0;
-  bool computes_ = false;
+  bool computes_ = false, many_pages_ = false;
+  bool aligned_ = true;  // the last addresses
+  TransposedTiles transposed_;
   DeviceMemory memory_, addresses_;
   PinnedMemory sets_;  // kAddressSets times tensors_
   std::array<Event, kAddressSets> copied_;

@@ -47,6 +47,22 @@ __device__ inline const std::uint64_t* make_block_keys() {
   return keys;
 }
 
+// Adds up eight sums of all lanes. Returns sum number lane / 4. Each step halves the sums that a lane holds, and the
+// lanes that hold parts of a sum.
+__device__ inline std::uint64_t sum_of_lanes(std::uint64_t (&sums)[8]) {
+#pragma unroll
+  for (int count = 4, offset = 16; count > 0; count /= 2, offset /= 2) {
+    const bool upper = (threadIdx.x & static_cast<unsigned>(offset)) != 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t keeps = upper ? sums[i + count] : sums[i], gives = upper ? sums[i] : sums[i + count];
+      sums[i] = keeps + __shfl_xor_sync(~0U, gives, offset);
+    }
+  }
+  sums[0] += __shfl_xor_sync(~0U, sums[0], 2);
+  return sums[0] + __shfl_xor_sync(~0U, sums[0], 1);
+}
+
 // Adds up the page hashes of `tiles` tiles, beginning with `tile`, which are in the warps' first lanes. Stores the sum
 // as the tile's total, if that is wanted, and adds it to the cell. All threads call it. The thread that is last to add
 // to a word gets that word's final sum from the addition; it stores the sum for the host, and resets the word.

@@ -35,6 +35,43 @@ __device__ inline Vector load(const std::byte* from) {
   }
 }
 
+// A lane's 16 bytes at any address, while the next lane has those that follow, unless they are another tensor's. A lane
+// loads the 16 bytes in which its own begin, at a multiple of 16, and gets the rest from the next lane. The constructor
+// only starts the loads, so that those of several objects are in flight together. All lanes call both.
+class Shifted {
+ public:
+  // Reads nothing outside [begin, end): beyond, there may be no memory.
+  __device__ Shifted(const std::byte* from, const std::byte* begin, const std::byte* end) : from_(from) {
+    const std::uint32_t past = this->past();
+    const auto* const whole = reinterpret_cast<const uint4*>(from - past);
+    is_inside_ = past == 0 || (from - past >= begin && from - past + 32 <= end);
+    if (past == 0 || from - past >= begin) first_ = whole[0];
+    if (is_inside_ && past != 0 && threadIdx.x % 32 == 31) second_ = whole[1];
+  }
+  __device__ uint4 get() const {
+    uint4 second = {__shfl_down_sync(~0U, first_.x, 1), __shfl_down_sync(~0U, first_.y, 1),
+                    __shfl_down_sync(~0U, first_.z, 1), __shfl_down_sync(~0U, first_.w, 1)};
+    if (!is_inside_) return load<1, uint4>(from_);
+    if (threadIdx.x % 32 == 31) second = second_;
+    const std::uint32_t past = this->past(), bits = past % 4 * 8;
+    std::uint32_t words[8] = {first_.x, first_.y, first_.z, first_.w, second.x, second.y, second.z, second.w};
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = (past & 8) != 0 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = (past & 4) != 0 ? words[i + 1] : words[i];
+    return {__funnelshift_r(words[0], words[1], bits), __funnelshift_r(words[1], words[2], bits),
+            __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits)};
+  }
+
+ private:
+  __device__ std::uint32_t past() const {
+    return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from_) % 16);
+  }
+  const std::byte* from_;
+  uint4 first_ = {}, second_ = {};
+  bool is_inside_;
+};
+
 template <int kAlignment, typename Vector>
 __device__ inline void store(std::byte* to, const Vector& vector) {
   if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
@@ -172,7 +209,9 @@ __device__ inline void by_path(TilePath path, int alignment, const Body& body) {
     case TilePath::kBF16F32: return by_alignment<TilePath::kBF16F32>(alignment, body);
     case TilePath::kF16F32: return by_alignment<TilePath::kF16F32>(alignment, body);
     case TilePath::kPieces:
-    case TilePath::kProduct: return;  // have no whole runs
+    case TilePath::kProduct:
+    case TilePath::kPages:
+    case TilePath::kTransposed: return;  // are not one or two runs
   }
 }
 

@@ -237,20 +237,9 @@ class PackProduct {
         sums[2 * page + 1] += static_cast<std::uint64_t>(words.x + second.x) * (words.y + second.y);
       }
     }
-    // Halves the sums that a lane holds, and the lanes that hold parts of a sum, together.
-#pragma unroll
-    for (int count = 4, offset = 16; count > 0; count /= 2, offset /= 2) {
-      const bool upper = (threadIdx.x & static_cast<unsigned>(offset)) != 0;
-#pragma unroll
-      for (int i = 0; i < count; ++i) {
-        const std::uint64_t keeps = upper ? sums[i + count] : sums[i], gives = upper ? sums[i] : sums[i + count];
-        sums[i] = keeps + __shfl_xor_sync(~0U, gives, offset);
-      }
-    }
-    sums[0] += __shfl_xor_sync(~0U, sums[0], 2);
-    sums[0] += __shfl_xor_sync(~0U, sums[0], 1);
     // Lane 4 * (2 * page + i) has sum i of that page.
-    if (threadIdx.x % 4 == 0) group_.sums[half][warp()][threadIdx.x % 32 / 8][threadIdx.x / 4 % 2] = sums[0];
+    const std::uint64_t sum = sum_of_lanes(sums);
+    if (threadIdx.x % 4 == 0) group_.sums[half][warp()][threadIdx.x % 32 / 8][threadIdx.x / 4 % 2] = sum;
   }
 
   // Loads the tensor's elements for one word of each page, all loads in flight together. For a page that is not there

@@ -60,6 +60,54 @@ bool is_product(std::span<const Segment* const> inside, std::uint64_t begin, std
          run.elements <= UINT32_MAX && wanted.columns <= UINT32_MAX / 8 && wanted.right.column_stride == 1;
 }
 
+// Whether the tile lies in one segment of transposed matrices, of at least 16 rows of at least 256 bytes, which begin
+// at multiples of 16 bytes.
+bool is_transposed(std::span<const Segment* const> inside, std::uint64_t begin) {
+  if (inside.size() != 1) return false;
+  const Segment& all = *inside[0];
+  if (all.arithmetic != kNoArithmetic || all.slot_offset > begin || slot_end_of(all) < begin + kTileBytes ||
+      all.rank < 2 || all.rank > 3)
+    return false;
+  const std::uint64_t tensor_bytes = size_of(all.tensor_dtype), slot_bytes = size_of(all.slot_dtype);
+  const bool copies = all.tensor_dtype == all.slot_dtype && (tensor_bytes == 2 || tensor_bytes == 4);
+  const bool narrows =
+      all.tensor_dtype == DType::kF32 && (all.slot_dtype == DType::kBF16 || all.slot_dtype == DType::kF16);
+  const std::uint32_t d = all.rank - 2;
+  const std::int64_t rows = all.shape[d], columns = all.shape[d + 1];
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * slot_bytes;
+  return (copies || narrows) && all.tensor_strides[d] == 1 && all.slot_strides[d + 1] == 1 &&
+         all.slot_strides[d] == columns && (d == 0 || all.slot_strides[0] == rows * columns) && rows >= 16 &&
+         row_bytes >= 256 && row_bytes % kChunkBytes == 0 && all.slot_offset % kChunkBytes == 0;
+}
+
+// Adds a tile of segment `segment`.
+Tile transposed_tile(TileTable& table, std::uint32_t segment) {
+  const std::uint64_t number = table.tiles.size();
+  std::vector<Transposed>& all = table.transposed;
+  if (all.empty() || all.back().segment != segment) {
+    const Segment& of = table.segments[segment];
+    const bool copies = of.tensor_dtype == of.slot_dtype;
+    const DType copied = size_of(of.slot_dtype) == 2 ? DType::kBF16 : DType::kF32;
+    all.push_back(
+        {.first_tile = number,
+         .last_tile = number,
+         .sums_before = all.empty() ? 0 : all.back().sums_before + all.back().last_tile - all.back().first_tile,
+         .segment = segment,
+         .tensor_dtype = copies ? copied : of.tensor_dtype,
+         .slot_dtype = copies ? copied : of.slot_dtype});
+  }
+  ++all.back().last_tile;
+  return {.path = TilePath::kTransposed, .first_piece = static_cast<std::uint32_t>(all.size() - 1)};
+}
+
+// Whether warps can take the pages of a tile of these pieces.
+bool is_pages(std::span<const Piece> pieces, std::uint64_t begin, std::uint64_t slot_bytes) {
+  return begin + kTileBytes <= slot_bytes && pieces.size() <= kMostPagesPieces &&
+         std::ranges::all_of(pieces, [](const Piece& piece) {
+           return piece.kind == Piece::Kind::kRun && piece.begin % kChunkBytes == 0;
+         });
+}
+
 bool fits(const Segment& segment, std::size_t tensors) {
   return segment.rank <= kMaxRank && segment.tensor < tensors && can_cast(segment.tensor_dtype, segment.slot_dtype);
 }
@@ -80,7 +128,8 @@ bool is_rows(const Segment& segment) {
          static_cast<std::uint64_t>(segment.shape[inner]) * size_of(segment.slot_dtype) >= kRowBytes;
 }
 
-// Adds the part of a segment of rows that lies in bytes [begin, end) of the slot, where its rows have rising addresses.
+// Adds the part of a segment of rows that lies in bytes [begin, end) of the slot, where its rows have rising
+// addresses.
 void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std::uint64_t end) {
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
   const std::uint64_t row_elements =
@@ -114,7 +163,7 @@ void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std
 
 // Walks the tiles in order, each with the segments that reach into it.
 template <typename End, typename AddPieces>
-void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot_bytes, End end_of,
+void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot_bytes, bool packs, End end_of,
          AddPieces add_pieces) {
   std::vector<const Segment*> inside;
   std::vector<std::uint32_t> numbers(segments.size(), UINT32_MAX);  // indices into table.segments
@@ -138,6 +187,8 @@ void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot
     } else if (is_product(inside, begin, table.arithmetic)) {
       tile.path = TilePath::kProduct;
       tile.first_piece = number_of(*inside[0]);
+    } else if (packs && is_transposed(inside, begin)) {
+      tile = transposed_tile(table, number_of(*inside[0]));
     } else {
       tile.first_piece = static_cast<std::uint32_t>(table.pieces.size());
       for (const Segment* segment : inside) {
@@ -148,6 +199,7 @@ void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot
         }
       }
       tile.pieces = static_cast<std::uint32_t>(table.pieces.size()) - tile.first_piece;
+      if (packs && is_pages(std::span(table.pieces).last(tile.pieces), begin, slot_bytes)) tile.path = TilePath::kPages;
     }
     table.tiles.push_back(tile);
   }
@@ -194,7 +246,7 @@ TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std
   if (at != slot_bytes) return {};
   TileTable table;
   table.arithmetic.assign(arithmetic.begin(), arithmetic.end());
-  cut(table, segments, slot_bytes, slot_end_of,
+  cut(table, segments, slot_bytes, /*packs=*/true, slot_end_of,
       [&](const Segment& segment, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const std::uint64_t from = std::max(begin, segment.slot_offset) - segment.slot_offset;
         const std::uint64_t to = std::min(end, slot_end_of(segment)) - segment.slot_offset;
@@ -215,7 +267,7 @@ TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, s
     before = segment.slot_offset;
   }
   TileTable table;
-  cut(table, segments, slot_bytes, slot_reach_of,
+  cut(table, segments, slot_bytes, /*packs=*/false, slot_reach_of,
       [&](const Segment&, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const Segment& wide = table.segments[number];
         const std::uint64_t first = elements_before(wide, begin), last = elements_before(wide, end);

@@ -18,6 +18,8 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
+inline constexpr std::uint32_t kMostPagesPieces = 128;
+
 // How a tile is made from tensors, or tensors from a tile. A name gives the tensor's type, then the slot's.
 enum class TilePath : std::uint32_t {
   kPieces,
@@ -26,7 +28,9 @@ enum class TilePath : std::uint32_t {
   kF32F16,
   kBF16F32,
   kF16F32,
-  kProduct,  // within one run, to which a product is added; only for pack
+  kPages,       // pieces of Kind::kRun, at most kMostPagesPieces, that begin at multiples of 16 bytes; only for pack
+  kProduct,     // within one run, to which a product is added; only for pack
+  kTransposed,  // within one segment, of matrices whose columns are contiguous in the tensor; only for pack
 };
 
 struct alignas(16) Tile {
@@ -34,7 +38,7 @@ struct alignas(16) Tile {
   std::uint32_t tensor[2] = {};
   std::uint32_t split = 0;  // the tile's bytes that belong to run 0; a multiple of 16
   TilePath path = TilePath::kPieces;
-  std::uint32_t first_piece = 0;  // for kPieces; for kProduct: the index in TileTable::segments
+  std::uint32_t first_piece = 0;  // for kPieces, kPages; kProduct: the index in segments; kTransposed: in transposed
   std::uint32_t pieces = 0;
 };
 
@@ -51,11 +55,20 @@ struct Piece {
   std::uint64_t tensor_offset = 0;  // for kRun
 };
 
+// The tiles [first_tile, last_tile) of one transposed segment.
+struct Transposed {
+  std::uint64_t first_tile = 0, last_tile = 0;
+  std::uint64_t sums_before = 0;                               // such tiles of earlier segments
+  std::uint32_t segment = 0;                                   // the index in TileTable::segments
+  DType tensor_dtype = DType::kF32, slot_dtype = DType::kF32;  // for copies BF16 or F32, by their size
+};
+
 struct TileTable {
   std::vector<Tile> tiles;
   std::vector<Piece> pieces;
   std::vector<Segment> segments;  // the ones that pieces refer to; copies use the widest elements that fit
   std::vector<Arithmetic> arithmetic;
+  std::vector<Transposed> transposed;
 };
 
 // These make the tables for pack() and unpack(), from `segments` as pack.h and unpack.h describe them. If `slot_bytes`

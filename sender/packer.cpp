@@ -102,7 +102,7 @@ class DevicePacker final : public Packer {
     in_pieces_ = packing.in_pieces ? &bytes_done : nullptr;
     const Digesting digesting(want_digest, want_digest ? table.on_device : nullptr);
     if (in_pieces_ == nullptr) return queue_->run(plan, packing.addresses, to, digesting, packing.stream);
-    return queue_->run_in_pieces(plan, packing.addresses, to, digesting, packing.stream);
+    return queue_->run_in_pieces(plan, packing.addresses, to, digesting, packing.stream, in_pieces_);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,
                       const SlotTable& table) override {
@@ -150,7 +150,8 @@ class DeviceToHostPacker final : public Packer {
     slot_ = &slot;
     bytes_done_ = &bytes_done;
     return queue_->run_in_pieces(plans_.of(packing), packing.addresses, packed_.get(),
-                                 {want_digest, want_digest ? table.on_device : nullptr}, packing.stream);
+                                 {want_digest, want_digest ? table.on_device : nullptr}, packing.stream,
+                                 /*bytes_done=*/nullptr);
   }
   // The slot is host memory, but the caller may have let a device write it.
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream,

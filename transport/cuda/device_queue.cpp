@@ -174,7 +174,7 @@ class CudaQueue final : public DeviceQueue {
   }
 
   absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
-                             Digesting digesting, Caller caller) override {
+                             Digesting digesting, Caller caller, std::atomic<std::uint64_t>* bytes_done) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
     packed_bytes_ = packs.slot_bytes();
     if (digesting.all) BASCULE_TRY(check_digestible(packed_bytes_));
@@ -188,10 +188,16 @@ class CudaQueue final : public DeviceQueue {
       BASCULE_TRY(left_.let_wait(stream_.get()));
       BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), digesting.all, stream_.get(),
                                           cuda::output_of(digesting))));
+      std::uint64_t done = 0;
       for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
         const std::uint64_t end = std::min(begin + piece_bytes_, packed_bytes_);
         BASCULE_TRY(cuda_status(packs.advance(end, stream_.get())));
         BASCULE_TRY(packed_[begin / piece_bytes_].record(stream_.get()));
+        for (; bytes_done != nullptr && done < end; done = std::min(done + piece_bytes_, packed_bytes_)) {
+          BASCULE_ASSIGN(const bool passed, packed_[done / piece_bytes_].passed());
+          if (!passed) break;
+          bytes_done->store(std::min(done + piece_bytes_, packed_bytes_), std::memory_order_release);
+        }
       }
       return absl::OkStatus();
     });
@@ -201,7 +207,8 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(lost_);
     for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
       BASCULE_TRY(keep(packed_[begin / piece_bytes_].wait(deadline)));
-      bytes_done.store(std::min(begin + piece_bytes_, packed_bytes_), std::memory_order_release);
+      const std::uint64_t end = std::min(begin + piece_bytes_, packed_bytes_);
+      if (end > bytes_done.load(std::memory_order_relaxed)) bytes_done.store(end, std::memory_order_release);
     }
     return absl::OkStatus();
   }

@@ -79,6 +79,65 @@ TEST(CudaPack, LargeRunsOfEveryPathAtEveryAlignment) {
   }
 }
 
+// Matrices whose columns are contiguous, with rows and columns that fill squares of the kernel and that do not, several
+// in one tensor, with gaps between columns, at every alignment; packed in one launch, and in launches that cut them.
+TEST(CudaPack, TransposedMatricesOfEveryShape) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(31);
+  for (const auto& [from, to] : {std::pair{DType::kBF16, DType::kBF16},
+                                 {DType::kI32, DType::kI32},
+                                 {DType::kF32, DType::kF32},
+                                 {DType::kF32, DType::kBF16},
+                                 {DType::kF32, DType::kF16}}) {
+    SCOPED_TRACE(testing::Message() << name_of(from) << " to " << name_of(to));
+    Tensors tensors;
+    tensors.add_run(DType::kU8, DType::kU8, 48, random);  // off the pages
+    tensors.add(from, to, {768, 2048}, {1, 0}, 0, false, 0, random);
+    tensors.add(from, to, {1001, 1000}, {1, 0}, 0, false, 0, random);
+    tensors.add(from, to, {16, 20'000}, {1, 0}, 8, false, 0, random);
+    tensors.add(from, to, {40, 1032}, {1, 0}, 3, false, 2, random);
+    tensors.add(from, to, {3'000, 128}, {1, 0}, 0, false, 0, random);
+    tensors.add(from, to, {5, 70, 512}, {0, 2, 1}, 0, false, 0, random);
+    tensors.add(from, to, {4, 333, 264}, {0, 2, 1}, 8, true, 0, random);
+    tensors.add(from, to, {9, 100, 400}, {2, 0, 1}, 0, false, 0, random);  // no matrices
+    tensors.add_run(DType::kU8, DType::kU8, 3, random);
+    tensors.add(from, to, {200, 2048}, {1, 0}, 0, false, 0, random);  // off the chunks
+    const std::vector<std::byte> expected = naive_pack(tensors);
+    for (const std::size_t shift : {0, 4, 2, 1}) ASSERT_NO_FATAL_FAILURE(expect_packed(tensors, expected, shift));
+    const TensorsOnDevice device(tensors);
+    PackPlan plan;
+    ASSERT_CUDA(PackPlan::make(tensors.segments, tensors.addresses.size(), expected.size(), &plan));
+    for (const std::uint64_t step : {1, 5, 16}) {
+      const OnDevice packed(std::vector<std::byte>(expected.size()));
+      const TotalsOnDevice totals(expected.size(), /*all=*/true);
+      ASSERT_CUDA(plan.begin(device.addresses, packed.data(), true, nullptr, totals.output()));
+      ASSERT_CUDA(plan.advance(3 * kTileBytes, nullptr));
+      ASSERT_CUDA(plan.begin(device.addresses, packed.data(), true, nullptr, totals.output()));  // it was given up
+      for (std::uint64_t end = 2 * kTileBytes; end < expected.size(); end += step * kTileBytes)
+        ASSERT_CUDA(plan.advance(end, nullptr));
+      ASSERT_CUDA(plan.advance(expected.size(), nullptr));
+      ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+      ASSERT_TRUE(packed.bytes() == expected) << "in steps of " << step << " tiles";
+      ASSERT_EQ(to_hex(plan.digest()), to_hex(digest_of(expected)));
+      ASSERT_NO_FATAL_FAILURE(totals.expect_of(expected));
+    }
+  }
+}
+
+// Tiles of many runs, which warps take by pages.
+TEST(CudaPack, TilesOfManyRunsAtEveryAlignment) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(37);
+  Tensors tensors;
+  for (int i = 0; i < 600; ++i)
+    tensors.add_run(DType::kBF16, DType::kBF16, static_cast<std::int64_t>(8 * (1 + random() % (i % 3 == 0 ? 60 : 600))),
+                    random);
+  for (int i = 0; i < 300; ++i) tensors.add(DType::kF32, DType::kF32, {3, 160}, {0, 1}, 4, false, random() % 8, random);
+  for (int i = 0; i < 8192; ++i)
+    tensors.add_run(DType::kBF16, DType::kBF16, 8, random);  // more than a tile takes by pages
+  for (const std::size_t shift : {0, 8, 4, 2, 1}) ASSERT_NO_FATAL_FAILURE(expect_packed(tensors, shift));
+}
+
 TEST(CudaPack, RandomAdaptersAreThoseOfTheFormula) {
   BASCULE_NEEDS_GPUS(1);
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {

@@ -50,7 +50,19 @@ std::vector<std::byte> packed_by(const TileTable& table, const Tensors& tensors)
   for (std::size_t t = 0; t < table.tiles.size(); ++t) {
     const Tile& tile = table.tiles[t];
     const std::uint64_t begin = t * kTileBytes;
-    if (tile.path != TilePath::kPieces) {
+    if (tile.path == TilePath::kTransposed) {
+      const Transposed& all = table.transposed[tile.first_piece];
+      EXPECT_TRUE(all.first_tile <= t && t < all.last_tile);
+      const Segment& segment = table.segments[all.segment];
+      const std::uint64_t bytes = size_of(segment.slot_dtype);
+      for (std::uint64_t b = begin; b < begin + kTileBytes; ++b, ++written[b - 1])
+        slot[b] = element_of(segment, tensors.addresses[segment.tensor],
+                             (b - segment.slot_offset) / bytes)[(b - segment.slot_offset) % bytes];
+      continue;
+    }
+    if (tile.path == TilePath::kPages) {
+      EXPECT_LE(tile.pieces, kMostPagesPieces);
+    } else if (tile.path != TilePath::kPieces) {
       const auto [tensor, slot_type] = types_of(tile.path);
       const std::uint64_t cuts[] = {0, tile.split, kTileBytes};
       for (int run = 0; run < 2; ++run) {
@@ -72,6 +84,7 @@ std::vector<std::byte> packed_by(const TileTable& table, const Tensors& tensors)
         EXPECT_LE(piece.end - piece.begin, 4096U);
         EXPECT_GE(piece.begin, begin);
         EXPECT_LE(piece.end, begin + kTileBytes);
+        EXPECT_TRUE(tile.path != TilePath::kPages || piece.begin % 16 == 0);
         for (std::uint64_t b = piece.begin; b < piece.end; ++b, ++written[b - 1])
           slot[b] = tensors.addresses[piece.index][piece.tensor_offset + (b - piece.begin)];
         continue;
@@ -120,6 +133,43 @@ TEST(PackTable, WholeTilesOfOneOrTwoRunsHaveAPathAndNoPieces) {
   const TileTable table = pack_table(tensors.segments, 8, tensors.slot_bytes);
   EXPECT_TRUE(table.pieces.empty());
   for (const Tile& tile : table.tiles) EXPECT_EQ(tile.path, TilePath::kF32BF16);
+}
+
+std::vector<TilePath> paths_of(const TileTable& table) {
+  std::vector<TilePath> paths;
+  for (const Tile& tile : table.tiles) paths.push_back(tile.path);
+  return paths;
+}
+
+TEST(PackTable, TilesOfManyRunsThatBeginAtMultiplesOf16BytesAreTakenByPages) {
+  std::mt19937_64 random(2);
+  Tensors tensors;
+  for (int i = 0; i < 30; ++i) tensors.add_run(DType::kBF16, DType::kBF16, 3'008, random);
+  tensors.add_run(DType::kBF16, DType::kBF16, 32'768 * 4 - 30 * 3'008, random);  // to the end of the fourth tile
+  for (int i = 0; i < 128; ++i) tensors.add_run(DType::kBF16, DType::kBF16, 256, random);
+  for (int i = 0; i < 256; ++i) tensors.add_run(DType::kBF16, DType::kBF16, 128, random);  // too many
+  tensors.add_run(DType::kBF16, DType::kBF16, 3'001, random);
+  for (int i = 0; i < 20; ++i) tensors.add_run(DType::kBF16, DType::kBF16, 3'008, random);  // off by 2 bytes
+  const TileTable table = pack_table(tensors.segments, tensors.addresses.size(), tensors.slot_bytes);
+  using enum TilePath;
+  EXPECT_EQ(paths_of(table), (std::vector{kPages, kPages, kPages, kCopy, kPages, kPieces, kPieces, kPieces}));
+  EXPECT_EQ(packed_by(table, tensors), naive_pack(tensors));
+}
+
+TEST(PackTable, WholeTilesOfTransposedMatricesHaveTheirPath) {
+  std::mt19937_64 random(3);
+  Tensors tensors;
+  tensors.add_run(DType::kBF16, DType::kBF16, 8, random);
+  tensors.add(DType::kBF16, DType::kBF16, {130, 512}, {1, 0}, 0, false, 0, random);  // 16 bytes to two tiles and more
+  tensors.add(DType::kF32, DType::kBF16, {3, 100, 304}, {0, 2, 1}, 0, false, 0, random);  // three matrices
+  tensors.add(DType::kBF16, DType::kBF16, {200, 500}, {1, 0}, 0, false, 0, random);       // rows of 1,000 bytes
+  const TileTable table = pack_table(tensors.segments, tensors.addresses.size(), tensors.slot_bytes);
+  using enum TilePath;
+  EXPECT_EQ(paths_of(table),
+            (std::vector{kPieces, kTransposed, kPieces, kTransposed, kPieces, kPieces, kPieces, kPieces}));
+  ASSERT_EQ(table.transposed.size(), 2U);
+  EXPECT_EQ(table.transposed[1].sums_before, 1U);
+  EXPECT_EQ(packed_by(table, tensors), naive_pack(tensors));
 }
 
 TEST(PackTable, RefusesGapsOverlapsUnknownTensorsAndCasts) {

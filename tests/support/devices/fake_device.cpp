@@ -287,8 +287,8 @@ class FakeQueue final : public DeviceQueue {
     if (state_.lost) return lost_status();
     return std::make_shared<FakeWindow>(bytes);
   }
-  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting,
-                             Caller) override {
+  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting, Caller,
+                             std::atomic<std::uint64_t>*) override {
     return not_there();
   }
   absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_there(); }

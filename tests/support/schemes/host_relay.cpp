@@ -87,8 +87,8 @@ class HostQueue final : public DeviceQueue {
     return not_asked();
   }
   absl::Status run_behind(Stream) override { return not_asked(); }
-  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting,
-                             Caller) override {
+  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting, Caller,
+                             std::atomic<std::uint64_t>*) override {
     return not_asked();
   }
   absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }

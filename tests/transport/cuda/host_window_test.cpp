@@ -111,7 +111,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
       }
     });
     const Deadline deadline(absl::Seconds(30));
-    EXPECT_THAT(queue_->run_in_pieces(**plan, addresses, packed->get(), true, Stream{}), IsOk());
+    EXPECT_THAT(queue_->run_in_pieces(**plan, addresses, packed->get(), true, Stream{}, nullptr), IsOk());
     EXPECT_THAT(queue_->copy_out(packed->get(), *window_, bytes_done, deadline), IsOk());
     const absl::StatusOr<std::optional<Digest>> found = queue_->finish(deadline);
     ASSERT_THAT(found, IsOk());
