@@ -136,6 +136,9 @@ class Server:
             raise BasculeError(f'pause: expected "retract" or "abort", found {pause!r:.200}', "INVALID_ARGUMENT")
         self._url, self._key, self._pause = _http("url", url), _printable("key", key or ""), pause
         self._timeout = min(seconds("timeout", timeout), _LONGEST)
+        if self._timeout == 0:
+            raise BasculeError("timeout: expected more than 0 seconds, since each answer takes some, found 0",
+                               "INVALID_ARGUMENT")
         self._ranks = ranks if ranks is None else whole("ranks", ranks, least=1)
         self._parallel = self._workers = 0  # its tp_size, and how many ranks load weights
         self._sender: Sender | None = None  # whose endpoint the ranks have joined

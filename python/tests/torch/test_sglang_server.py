@@ -128,7 +128,8 @@ def test_a_url_that_cannot_be_is_refused(url):
 
 @pytest.mark.parametrize(("options", "text"), [
     ({"key": 5}, "key: expected a str"), ({"key": "a\nb"}, "key: expected printable"), ({"ranks": 0}, "ranks: expected 1"),
-    ({"timeout": "x"}, "timeout: expected seconds"), ({"pause": "stop"}, "pause: expected")])
+    ({"timeout": "x"}, "timeout: expected seconds"), ({"timeout": 0}, "timeout: expected more than 0"),
+    ({"pause": "stop"}, "pause: expected")])
 def test_wrong_arguments_are_refused_by_name(options, text):
     refused("INVALID_ARGUMENT", text, bascule.sglang.Server, "http://127.0.0.1:30000", **options)
 
