@@ -37,7 +37,7 @@ __device__ inline Vector load(const std::byte* from) {
 
 // A lane's 16 bytes at any address, while the next lane has those that follow, unless they are another tensor's. A lane
 // loads the 16 bytes in which its own begin, at a multiple of 16, and gets the rest from the next lane. The constructor
-// only starts the loads, so that those of several objects are in flight together. All lanes call both.
+// only starts the loads, so that the loads of several objects are in flight together. All lanes call both.
 class Shifted {
  public:
   // Reads nothing outside [begin, end): beyond, there may be no memory.

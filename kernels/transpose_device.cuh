@@ -207,7 +207,7 @@ class PackSquares {
   std::int64_t column_step_ = 0;          // bytes of the tensor
   std::uint64_t begin_ = 0, end_ = 0;
   std::byte* slot_ = nullptr;
-  PageSums* sums_ = nullptr;  // of the pages from begin_ on; null: no digest is wanted
+  PageSums* sums_ = nullptr;  // of the pages, starting with begin_; null: no digest is wanted
   // Of the square:
   std::uint64_t row_ = 0, column_ = 0, row_in_slot_ = 0;
 };
@@ -230,8 +230,8 @@ __global__ void __launch_bounds__(kThreads, 2)
            static_cast<std::uint32_t>(first_tile + blockIdx.x - begin), static_cast<std::uint32_t>(end - begin), sums);
 }
 
-// Makes the hashes of the pages of `tiles` tiles, from `first_tile` on, and gives them to the digest. A block has 32
-// tiles, a thread a page.
+// Makes the hashes of the pages of `tiles` tiles, starting with `first_tile`, and gives them to the digest. A block has
+// 32 tiles, a thread a page.
 __global__ void __launch_bounds__(kThreads) finish_pages(TableView table, std::uint64_t first_tile, std::uint64_t tiles,
                                                          const PageSums* sums, DigestOutput target) {
   const std::uint64_t number = std::uint64_t{blockIdx.x} * (kThreads / kTilePages) + threadIdx.x / kTilePages;
