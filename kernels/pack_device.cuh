@@ -210,9 +210,12 @@ __global__ void __launch_bounds__(kThreads, kKind == PackKind::kComputes ? 1 : 2
     pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestOutput target) {
   const std::uint64_t number = first_tile + blockIdx.x;
   const Tile tile = table.tiles[number];
-  if (tile.path == TilePath::kTransposed) return;  // cuda_transpose.h packs it
+  // cuda_transpose.h packs these tiles. A block that is alone on its processor asks later: while it makes the keys, the
+  // tile is still being loaded.
+  if (kKind != PackKind::kComputes && tile.path == TilePath::kTransposed) return;
   const std::uint64_t* const block_keys = make_block_keys();
   if constexpr (kKind == PackKind::kComputes) {
+    if (tile.path == TilePath::kTransposed) return;
     if (tile.path == TilePath::kProduct) {
       __shared__ PackProduct::Group groups[PackProduct::kGroups];
       return PackProduct(groups, block_keys).run(table.segments[tile.first_piece], table, slot, first_tile, target);

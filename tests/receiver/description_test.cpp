@@ -21,7 +21,7 @@ namespace bascule::test {
 namespace {
 
 using absl::StatusCode;
-using testing::ElementsAre;
+using testing::Each;
 using testing::HasSubstr;
 
 // What a header of safetensors must escape, with the text by which a stamp is found in it.
@@ -109,7 +109,10 @@ TEST_P(Described, AnEngineMayRefuseTheSenderForIt) {
   flip_to_next(next, *receiver);
   EXPECT_EQ(receiver->description(), kOther);
   const std::lock_guard lock(mutex);
-  EXPECT_THAT(seen, ElementsAre(kAdapter, kOther));
+  ASSERT_GE(seen.size(), 2U);  // after half a second it asks the first sender again
+  EXPECT_EQ(seen.back(), kOther);
+  seen.pop_back();
+  EXPECT_THAT(seen, Each(kAdapter));
 }
 
 TEST_P(Described, StandsInTheStatus) {
