@@ -42,10 +42,9 @@ class PackSquares {
     column_step_ = segment.tensor_strides[d + 1] * kTensorBytes;
     const std::int64_t matrix_step = d == 0 ? 0 : segment.tensor_strides[0] * std::int64_t{kTensorBytes};
     const std::byte* const tensor = addresses[segment.tensor] + segment.tensor_offset;
-    const bool aligned = (reinterpret_cast<std::uintptr_t>(tensor) | static_cast<std::uint64_t>(column_step_) |
-                          static_cast<std::uint64_t>(matrix_step)) %
-                             16 ==
-                         0;
+    const std::uint64_t all = reinterpret_cast<std::uintptr_t>(tensor) | static_cast<std::uint64_t>(column_step_) |
+                              static_cast<std::uint64_t>(matrix_step);
+    const bool aligned = all % 16 == 0;
     begin_ = begin, end_ = end;
     slot_ = slot;
     sums_ = sums;
