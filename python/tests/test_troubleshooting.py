@@ -185,6 +185,8 @@ def test_each_text_of_the_page_is_produced(endpoint, monkeypatch, text, produce)
         found = produce(endpoint)
     except bascule.BasculeError as error:
         found = str(error)
+    if "TOKEN" in text and "this build has no CUDA" in found:
+        pytest.skip("an endpoint over TCP needs a build with CUDA")
     assert re.search(".*".join(map(re.escape, text.split("…"))), str(found)), found
 
 
