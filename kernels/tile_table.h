@@ -18,7 +18,7 @@
 
 namespace bascule::inline v0::kernels::cuda {
 
-inline constexpr std::uint32_t kMostPagesPieces = 128;
+inline constexpr std::uint32_t kMostPagesPieces = 128;  // of a tile of TilePath::kPages
 
 // How a tile is made from tensors, or tensors from a tile. A name gives the tensor's type, then the slot's.
 enum class TilePath : std::uint32_t {
