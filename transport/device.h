@@ -127,8 +127,7 @@ class DeviceQueue {
   virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                                   Access access) = 0;
   // Like run() with a plan made for Into::kSlot, but packs in pieces, so that copy_out() can start before everything is
-  // packed. Raises `bytes_done`, if given, for pieces that are packed before all are enqueued, which takes half a
-  // millisecond for a hundred pieces.
+  // packed. Raises `bytes_done`, if given, for pieces that are packed before all are enqueued.
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                      Digesting digesting, Caller caller, std::atomic<std::uint64_t>* bytes_done) = 0;
   // Raises `bytes_done` as the device finishes each piece of run_in_pieces(). Blocks until all are packed.
