@@ -28,7 +28,7 @@ absl::StatusOr<HostRegistration> HostRegistration::make(int device, std::span<co
   HostRegistration made;
   BASCULE_TRY(cuda_status(kernels::cuda::DeviceLife::of(device, &made.life_)));
   void* const data = const_cast<std::byte*>(bytes.data());  // with kReadOnly it is not written
-  // Calls the driver, since the runtime would remember the error for a mapping of a file, which cannot be registered.
+  // Calls the driver, since the runtime would remember the error for a file's mapping, which a device may not write.
   const kernels::cuda::CudaResult result = BASCULE_CUDA_CODE(functions->host_register(data, bytes.size(), flags));
   if (result.code == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
     return failed_precondition("part of ", bytes.size(), " bytes of host memory is registered with CUDA already");

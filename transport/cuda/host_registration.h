@@ -1,8 +1,8 @@
 // HostRegistration: while one exists for some host memory, a device copies from and to that memory at full PCIe speed.
 //
 // Registering takes about half a second per GiB the first time, and brings all pages into memory, so do it when a
-// worker joins, not during a send. The mapping must outlive the registration. Mappings of files cannot be registered
-// (EFAULT); memfds can. Move-only; a moved-from one is empty. Any thread.
+// worker joins, not during a send. The mapping must outlive the registration. Memfds can be registered; files on a disk
+// only for reading. Move-only; a moved-from one is empty. Any thread.
 #pragma once
 
 #include <cstddef>

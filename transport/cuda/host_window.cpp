@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <bascule/kernels/control_group.h>
+#include <bascule/kernels/pack.h>
 #include <bascule/transport/cuda/status.h>
 #include <bascule/transport/status.h>
 
@@ -48,12 +49,22 @@ absl::StatusOr<std::shared_ptr<PinnedBuffers>> PinnedBuffers::make(int device) {
   return made;
 }
 
-void PinnedBuffers::copy(const std::byte* from, std::byte* to, std::uint64_t bytes) {
+void PinnedBuffers::fill(std::byte* buffer, const std::byte* from, std::uint64_t bytes) {
   constexpr std::uint64_t kPiece = std::uint64_t{512} << 10;
   pool_.run((bytes + kPiece - 1) / kPiece, [&](std::size_t piece) {
     const std::uint64_t begin = piece * kPiece;
-    std::memcpy(to + begin, from + begin, std::min(kPiece, bytes - begin));
+    std::memcpy(buffer + begin, from + begin, std::min(kPiece, bytes - begin));
   });
+}
+
+void PinnedBuffers::empty(const std::byte* buffer, std::byte* to, std::uint64_t bytes) {
+  const kernels::Segment run{.tensor_dtype = DType::kU8,
+                             .slot_dtype = DType::kU8,
+                             .elements = bytes,
+                             .shape = {static_cast<std::int64_t>(bytes)},
+                             .tensor_strides = {1},
+                             .slot_strides = {1}};
+  kernels::pack({&run, 1}, {&buffer, 1}, {to, bytes}, /*want_digest=*/false, pool_);
 }
 
 // ---- windows ----
@@ -133,7 +144,7 @@ absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Pieces& packed
     }
     const std::uint64_t begin = done * step, end = std::min(begin + step, bytes_.size());
     BASCULE_TRY(wait_asleep(reached_ ? copied_[done] : buffers_->event(first + done), deadline));
-    if (buffers_) buffers_->copy(buffers_->at(first + done), bytes_.data() + begin, end - begin);
+    if (buffers_) buffers_->empty(buffers_->at(first + done), bytes_.data() + begin, end - begin);
     bytes_done.store(end, std::memory_order_release);
   }
   return absl::OkStatus();
@@ -147,7 +158,7 @@ absl::Status CudaWindow::enqueue_in(std::uint64_t begin, std::uint64_t end, std:
   for (; begin < end; begin += PinnedBuffers::kBytes) {
     const std::uint64_t bytes = std::min(PinnedBuffers::kBytes, end - begin), number = buffers_->next++;
     BASCULE_TRY(wait_asleep(buffers_->event(number), Deadline(kUnderWay)));  // until its last copy has left it
-    buffers_->copy(&bytes_[begin], buffers_->at(number), bytes);
+    buffers_->fill(buffers_->at(number), &bytes_[begin], bytes);
     BASCULE_CUDA(cudaMemcpyAsync(slot + begin, buffers_->at(number), bytes, cudaMemcpyHostToDevice, stream));
     BASCULE_TRY(buffers_->event(number).record(stream));
   }
