@@ -36,11 +36,11 @@ class PinnedBuffers {
 
   std::byte* at(std::uint64_t number) const { return memory_.as<std::byte>() + number % kCount * kBytes; }
   UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // recorded after its last copy
-  // Both copy with all threads. From a buffer they go past the caches: whoever reads the memory next is a device, and the
-  // lines that are overwritten need not be read first.
+  // Both copy with all threads. From a buffer they go past the caches: whoever reads the memory next is a device, and
+  // the lines that are overwritten need not be read first.
   void fill(std::byte* buffer, const std::byte* from, std::uint64_t bytes);
   void empty(const std::byte* buffer, std::byte* to, std::uint64_t bytes);
-  std::uint64_t next = 0;                                                        // the buffer to use next
+  std::uint64_t next = 0;  // the buffer to use next
 
  private:
   PinnedBuffers();
