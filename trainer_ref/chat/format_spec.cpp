@@ -41,7 +41,7 @@ std::string grouped(std::string_view digits, char separator, std::size_t size) {
   return text;
 }
 
-std::string digits_of(std::uint64_t number, char type) {
+std::string digits_in_base(std::uint64_t number, char type) {
   std::array<char, 64> buffer{};
   const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, base);
@@ -72,7 +72,7 @@ absl::StatusOr<std::string> format_integer(Machine& machine, std::int64_t number
   const std::uint64_t size = number < 0 ? 0 - static_cast<std::uint64_t>(number) : static_cast<std::uint64_t>(number);
   const bool has_prefix = spec.alternate && spec.type != 0 && spec.type != 'd';
   const std::string prefix = has_prefix ? std::string{'0', spec.type} : "";
-  return finish(machine, number < 0, prefix, digits_of(size, spec.type), spec);
+  return finish(machine, number < 0, prefix, digits_in_base(size, spec.type), spec);
 }
 
 absl::StatusOr<std::string> format_float(Machine& machine, double number, const FormatSpec& spec) {

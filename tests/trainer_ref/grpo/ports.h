@@ -59,6 +59,10 @@ class BreakingPort : public SilentPort {
   const std::jthread thread_;
 };
 
+// A completion of one token, for AnsweringPort.
+inline constexpr const char* kOneToken =
+    R"({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [-1]}, "epochs": [1], "versions": [1]}]})";
+
 // A server with a thread per connection. It answers a GET with 200 and the entry of `told` for its path, and other
 // requests with the result of `complete` for their body.
 class AnsweringPort : public SilentPort {

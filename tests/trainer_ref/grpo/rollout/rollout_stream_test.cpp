@@ -13,11 +13,9 @@ namespace {
 using test::AnsweringPort;
 using test::BreakingPort;
 using test::ClosedPort;
+using test::kOneToken;
 using test::SilentPort;
 using ::testing::HasSubstr;
-
-const char* const kOneToken =
-    R"({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [-1]}, "epochs": [1], "versions": [1]}]})";
 
 TEST(Schedule, CountsTheVersionsBeforeAStep) {
   const Schedule every{.first_step = 1, .last_step = 10, .sync_every = 1};
