@@ -349,9 +349,25 @@ TEST_F(EngineHttp, RequestsThatOutliveTheDrainEndWithWhatTheyHave) {
   EXPECT_EQ(engine.wait(kPatience), 0) << engine.output();
 }
 
-TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
+// Each refusal starts an engine, so they are several tests.
+class EngineFlags : public EngineHttp {
+ protected:
+  struct Bad {
+    std::vector<std::string> flags;
+    std::string why;
+  };
+  void expect_refused(const std::vector<Bad>& bad) {
+    for (const auto& [flags, why] : bad) {
+      Program engine = run(flags);
+      EXPECT_EQ(engine.wait(kPatience), 2) << why;
+      EXPECT_THAT(engine.output(), HasSubstr(why));
+    }
+  }
+};
+
+TEST_F(EngineFlags, OfModelAndWorkerThatMakeNoSenseAreRefusedWithWhatWould) {
   const std::string model = checkpoint().string();
-  const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
+  expect_refused({
       {{}, "--model=: give the folder of a checkpoint"},
       {{"--model", "Qwen/Qwen3-0.6B"}, "--model=Qwen/Qwen3-0.6B: no such folder"},
       {{"--model", "/"}, "--model=/: /config.json: no such file; give the folder of a checkpoint, as --model="},
@@ -359,12 +375,16 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
        "a name of 5000 bytes; give one of 1 to 255, as --worker="},
       {{"--model", model, "--worker", "two\nlines"}, "--worker=two\\nlines: give a name in UTF-8 without control"},
       {{"--model", model, "--worker", "\xff"}, "--worker=\\xff: give a name in UTF-8"},
+      {{"--model", model, "--max-batc", "1"}, "did you mean --max-batch?"},
+  });
+}
+
+TEST_F(EngineFlags, OfComputingThatMakeNoSenseAreRefusedWithWhatWould) {
+  const std::string model = checkpoint().string();
+  expect_refused({
       {{"--model", model, "--max-model-len", "1"}, "--max-model-len=1: a prompt and a completion are two"},
       {{"--model", model, "--device", "gpu"}, "--device=gpu: expected cpu, cuda, cuda:N or auto"},
       {{"--model", model, "--dtype", "fp8"}, "give one of f32, bf16"},
-      {{"--model", model, "--listen", "8000"}, "expected HOST:PORT"},
-      {{"--model", model, "--listen", "127.0.0.1:99999"}, "expected HOST:PORT"},
-      {{"--model", model, "--listen", "example.com:0"}, "is not an IP address"},
       {{"--model", model, "--cache-bytes", "1KiB"}, "--cache-bytes=1KiB: one sequence of"},
       {{"--model", model, "--gpu-memory-utilization", "0.9"}, "the engine computes on a CPU; give --cache-bytes"},
       {{"--model", model, "--gpu-memory-utilization", "90"}, "--gpu-memory-utilization=90: "},
@@ -372,32 +392,45 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--model", model, "--max-model-len", "100000"}, "the model's positions end at 256"},
       {{"--model", model, "--logprobs-mode", "cooked"}, "give one of raw, processed"},
       {{"--model", model, "--generation-config", "nowhere"}, "--generation-config=nowhere: nowhere/generation_config"},
+  });
+}
+
+TEST_F(EngineFlags, OfServingThatMakeNoSenseAreRefusedWithWhatWould) {
+  const std::string model = checkpoint().string();
+  expect_refused({
+      {{"--model", model, "--listen", "8000"}, "expected HOST:PORT"},
+      {{"--model", model, "--listen", "127.0.0.1:99999"}, "expected HOST:PORT"},
+      {{"--model", model, "--listen", "example.com:0"}, "is not an IP address"},
       {{"--model", model, "--api-key", "open sesame"}, "--api-key: expected a key of letters"},
       {{"--model", model, "--api-key="}, "--api-key=: give a key, or leave --api-key out"},
       {{"--model", model, "--api-key-file="}, "--api-key-file=: give a file"},
       {{"--model", model, "--api-key=", "--api-key-file", "/dev/null"}, "--api-key is also given"},
       {{"--model", model, "--api-key", "a", "--api-key-file", "/dev/null"}, "--api-key is also given"},
       {{"--model", model, "--api-key-file", "/dev/null"}, "--api-key-file=/dev/null: expected a file whose first line"},
+      {{"--model", model, "--allowed-origins", "example.com"}, "--allowed-origins=example.com: expected * or origins"},
+      {{"--model", model, "--served-model-name", "a,,b"}, "--served-model-name=: give names of 1 to 255 bytes"},
+      {{"--model", model, "--max-connections", "-1"}, "--max-connections=-1: give 0 or more"},
+      {{"--model", model, "--listen", "127.0.0.1:-1"}, "expected HOST:PORT"},
+  });
+}
+
+TEST_F(EngineFlags, OfUpdatesThatMakeNoSenseAreRefusedWithWhatWould) {
+  const std::string model = checkpoint().string();
+  expect_refused({
       {{"--model", model, "--on-update", "stop"}, "give one of keep, abort, wait"},
       {{"--model", model, "--wait-at-most", "inf"}, "--wait-at-most=inf: give a value from 0 to 3600"},
       {{"--model", model, "--on-update", "wait", "--wait-at-most", "5", "--sync", "shm:///tmp/x"},
        "does not flip within flip_timeout=5s; give less"},
-      {{"--model", model, "--max-batc", "1"}, "did you mean --max-batch?"},
       {{"--model", model, "--listen", "127.0.0.1:0", "--sync", "smh:///tmp/x"}, "shm"},
       {{"--model", model, "--sync", "cuda-ipc:///tmp/x"}, "--sync=cuda-ipc:///tmp/x: "},
       {{"--model", model, "--drain-seconds", "inf"}, "give a value from 0 to 86400"},
-      {{"--model", model, "--allowed-origins", "example.com"}, "--allowed-origins=example.com: expected * or origins"},
-      {{"--model", model, "--served-model-name", "a,,b"}, "--served-model-name=: give names of 1 to 255 bytes"},
-      {{"--model", model, "--max-connections", "-1"}, "--max-connections=-1: give 0 or more"},
       {{"--model", model, "--drain-seconds", "nan"}, "give a value from 0 to 86400"},
-      {{"--model", model, "--listen", "127.0.0.1:-1"}, "expected HOST:PORT"},
-  };
-  for (const auto& [flags, why] : bad) {
-    Program engine = run(flags);
-    EXPECT_EQ(engine.wait(kPatience), 2) << why;
-    EXPECT_THAT(engine.output(), HasSubstr(why));
-  }
-  Program longest = run({"--model", model, "--listen", "127.0.0.1:0", "--worker", std::string(255, 'a')});
+  });
+}
+
+TEST_F(EngineFlags, TheLongestNameAndAShortHelp) {
+  Program longest =
+      run({"--model", checkpoint().string(), "--listen", "127.0.0.1:0", "--worker", std::string(255, 'a')});
   EXPECT_TRUE(eventually([&] { return longest.output().find("listening on") != std::string::npos; }, kPatience));
   Program help = run({"-h"});
   EXPECT_EQ(help.wait(kPatience), 0);

@@ -36,8 +36,8 @@ class PinnedBuffers {
 
   std::byte* at(std::uint64_t number) const { return memory_.as<std::byte>() + number % kCount * kBytes; }
   UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // recorded after its last copy
-  // Both copy with all threads. From a buffer they go past the caches: whoever reads the memory next is a device, and
-  // the lines that are overwritten need not be read first.
+  // Both copy with all threads. From a buffer they go past the caches: the next reader of the memory is often a
+  // device, and the lines that are overwritten need not be read first.
   void fill(std::byte* buffer, const std::byte* from, std::uint64_t bytes);
   void empty(const std::byte* buffer, std::byte* to, std::uint64_t bytes);
   std::uint64_t next = 0;  // the buffer to use next
