@@ -17,6 +17,7 @@
 #include <boost/asio/write.hpp>
 
 #include "support/status.h"
+#include "support/timing.h"
 #include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::ref {
@@ -30,7 +31,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 namespace asio = boost::asio;
 
-constexpr absl::Duration kTimeout = absl::Seconds(20);
+const absl::Duration kTimeout = test::patience();
 
 std::uint16_t port_of(const std::string& url) {
   return static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
