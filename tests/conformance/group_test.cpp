@@ -171,7 +171,7 @@ TEST_P(Conformance, AGroupIsEvictedWholeAndComesBackWhole) {
 
 TEST_P(Conformance, AFollowerThatCannotFollowPoisonsItsGroup) {
   const std::string options = cat("suspect_after=", absl::ToInt64Milliseconds(patience()),
-                                  "ms&flip_timeout=", absl::ToInt64Milliseconds(silence()),
+                                  "ms&flip_timeout=", absl::ToInt64Milliseconds(4 * silence()),
                                   "ms&timeout=", absl::ToInt64Milliseconds(patience()), "ms");
   listen(options);
   Group tp = start_group(*this, "tp", 2, options);

@@ -13,7 +13,7 @@ namespace {
 
 using test::kEpoch;
 
-constexpr std::string_view kHasty = "flip_timeout=200ms";
+const std::string kHasty = cat("flip_timeout=", 200 * test::kSlowdown, "ms");
 
 class LateStream : public test::DeviceWire {
  protected:
