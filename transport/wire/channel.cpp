@@ -14,7 +14,8 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr int kReadsPerWake = 256;             // then other work on this io_context runs
+constexpr int kStepsPerWake = 256;  // two per short frame; then other work on this io_context runs
+constexpr int kMostQueued = 16 * kStepsPerWake;
 constexpr std::size_t kFirstRead = 64u << 10;  // of a long body; its buffer grows as bytes arrive
 constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is freed after its frame
 
@@ -88,12 +89,14 @@ void Channel::shut() noexcept {
   queue_.clear();
   queued_bytes_ = 0;
   descriptors_.clear();
+  ahead_.descriptors.clear();
 }
 
 void Channel::stop_reading(absl::Status why) noexcept {
   if (!reads()) return;
   broken_ = true;
   descriptors_.clear();
+  ahead_.descriptors.clear();
   why_ = std::move(why);
   post_closed();
 }
@@ -138,54 +141,90 @@ void Channel::read_soon() {
 
 // Waits for the socket only when nothing is left to read: it does not signal bytes that a TLS session holds.
 void Channel::read_on() {
-  const bool all = read_frames(kReadsPerWake);
+  const bool all = read_frames(kStepsPerWake, false);
   if (reads() && !decoding_) all ? wait_readable() : read_soon();
 }
 
-bool Channel::read_frames(int most_reads) {
-  while (most_reads-- > 0)
-    if (!reads() || decoding_ || !read_some()) return true;
+// Handles what has come. `to_the_end`: until the socket says that it is empty or at its end, which includes what comes
+// while a handler runs.
+bool Channel::read_frames(int most_steps, bool to_the_end) {
+  for (ahead_.was_all = false; most_steps-- > 0;) {
+    if (to_the_end) ahead_.was_all = false;
+    if (!reads() || decoding_ || !read_step()) return true;
+  }
   return false;
 }
 
 void Channel::read_queued() noexcept {
   const std::shared_ptr<Channel> kept = shared_from_this();  // a handler may drop it
   guarded([this] {
-    if (handlers_) read_frames(kReadsPerWake * 16);
+    const bool all = !handlers_ || read_frames(kMostQueued, true);
+    if (!all) read_soon();  // an empty socket wakes no thread
   });
 }
 
-bool Channel::read_some() {
-  std::vector<UniqueFd> descriptors;
+// Brings the frame that is being read to the end of its header, of its body, or of what the last read brought.
+bool Channel::read_step() {
+  if (ahead_.bytes.empty() && !receive()) return false;
+  if (got_ == 0) ahead_.within_frame = false;
   const std::span<std::uint8_t> target = read_target();
+  const std::size_t taken = std::min(target.size(), ahead_.bytes.size());
+  std::ranges::copy(ahead_.bytes.first(taken), target.begin());
+  ahead_.bytes = ahead_.bytes.subspan(taken);
+  got_ += taken;
+  if (ahead_.bytes.empty()) take_descriptors();
+  if (reads() && got_ == header_.size()) finish_header();
+  if (reads() && got_ > header_.size() && got_ == header_.size() + length_) finish_frame();
+  return reads();
+}
+
+// Reads what has come: the rest of a long body to its place, everything else ahead of the frames. A read that the
+// buffer had room for took all, unless descriptors ended it; the bytes that a TLS session holds are asked for again.
+bool Channel::receive() {
+  if (std::exchange(ahead_.was_all, false)) return false;
+  ahead_.within_frame = got_ > 0;
+  const std::span<std::uint8_t> body = read_target();
+  const bool direct = body.size() >= ahead_.buffer.size();
+  const std::span<std::uint8_t> target = direct ? body : std::span(ahead_.buffer);
   const int socket = socket_.native_handle();
-  const Transferred read = tls_ ? receive_some(socket, *tls_, target) : receive_some(socket, target, descriptors);
+  const Transferred read =
+      tls_ ? receive_some(socket, *tls_, target) : receive_some(socket, target, ahead_.descriptors);
   if (read.error == EAGAIN) return false;
   if (tls_ && read.error == kTlsFailed) {
     fail(tls_->failure());
   } else if (read.error != 0 && !is_hang_up(read.error)) {
     fail(unavailable("reading from the peer: ", errno_text(read.error)));
-  } else if (read.descriptors_lost) {
-    stop_reading(descriptors.size() < kMaxDescriptors
-                     ? errno_status(EMFILE, "take the descriptors that a message came with")
-                     : invalid_argument("a message came with more than ", kMaxDescriptors, " descriptors"));
   } else if (read.bytes == 0) {
     fail(got_ == 0 ? unavailable("the peer hung up")
                    : unavailable("the peer hung up in the middle of a message, after ", got_, " bytes of it"));
-  } else if (!descriptors.empty() && got_ > 0) {
-    stop_reading(invalid_argument("descriptors came in the middle of a message; they must come with its first byte"));
   } else {
     last_heard_ = Clock::now();
-    if (!descriptors.empty()) descriptors_ = std::move(descriptors);
-    got_ += read.bytes;
-    if (got_ == header_.size()) finish_header();
-    if (got_ > header_.size() && got_ == header_.size() + length_) finish_frame();
+    ahead_.descriptors_lost = read.descriptors_lost;
+    ahead_.was_all = !tls_ && read.bytes < target.size() && ahead_.descriptors.empty() && !read.descriptors_lost;
+    if (direct)
+      got_ += read.bytes;
+    else
+      ahead_.bytes = target.first(read.bytes);
   }
   return reads();
 }
 
-// Where the next bytes of the frame go: never beyond its header or its body, so that descriptors that come along belong
-// to this frame. A body's buffer doubles as bytes arrive, so that a header alone allocates little.
+// Gives the descriptors that came with the last read to the frame that is being read, which is the last in it.
+void Channel::take_descriptors() {
+  std::vector<UniqueFd> came = std::exchange(ahead_.descriptors, {});
+  if (ahead_.descriptors_lost)
+    return stop_reading(came.size() < kMaxDescriptors
+                            ? errno_status(EMFILE, "take the descriptors that a message came with")
+                            : invalid_argument("a message came with more than ", kMaxDescriptors, " descriptors"));
+  if (came.empty()) return;
+  if (ahead_.within_frame)
+    return stop_reading(
+        invalid_argument("descriptors came in the middle of a message; they must come with its first byte"));
+  descriptors_ = std::move(came);
+}
+
+// Where the next bytes of the frame go, never beyond its header or its body. A body's buffer doubles as bytes arrive,
+// so that a header alone allocates little.
 std::span<std::uint8_t> Channel::read_target() {
   if (got_ < header_.size()) return std::span(header_).subspan(got_);
   const std::size_t have = got_ - header_.size();
@@ -341,7 +380,7 @@ void Channel::peer_gone(int error) {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || !self->handlers_) return;
     self->guarded([&] {
-      self->read_frames(kReadsPerWake * 16);
+      self->read_frames(kMostQueued, true);
       if (self->decoding_) return;  // this comes again
       self->fail(is_hang_up(error) ? unavailable("the peer hung up")
                                    : unavailable("writing to the peer: ", errno_text(error)));

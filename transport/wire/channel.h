@@ -1,9 +1,10 @@
 // Channel: one framed control connection that carries messages and descriptors.
 //
-// A frame is a 4-byte little-endian length and a CBOR map. On Unix sockets descriptors travel with the first byte of
-// their frame. Every read is a recvmsg with room for descriptors, since a plain read would drop them silently. Header
-// and body are read by their exact lengths, so that a descriptor always belongs to the frame whose header it came with.
-// Over TCP the same frames go through TLS, without descriptors.
+// A frame is a 4-byte little-endian length and a CBOR map. Short frames are read several at a time; the rest of a long
+// body is read straight into its place. On Unix sockets descriptors travel with the first byte of their frame. Every
+// read is a recvmsg with room for descriptors, since a plain read would drop them silently. The kernel ends a read
+// within the sendmsg that brought descriptors, so they belong to the last frame that begins in what was read. Over TCP
+// the same frames go through TLS, without descriptors.
 //
 // Threads: everything on the io_context's one thread. Handlers are called on that thread too, but never from inside
 // send() or close().
@@ -104,8 +105,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void read_on();
   void wait_readable();
   void read_soon();
-  bool read_frames(int most_reads);  // returns false if there may be more
-  bool read_some();                  // returns false if there is nothing now, or if closed
+  bool read_frames(int most_steps, bool to_the_end);  // returns false if there may be more
+  bool read_step();                                   // returns false if there is nothing now, or if closed
+  bool receive();                                     // the same
+  void take_descriptors();
   std::span<std::uint8_t> read_target();
   void finish_header();
   void finish_frame();
@@ -132,6 +135,17 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::shared_ptr<Handlers> handlers_;  // shared with a running call
   Clock::time_point last_heard_ = Clock::now();
   absl::Status why_;  // why it closed
+
+  // What the last read brought and no frame has taken yet. Its descriptors are for the last frame that begins in it.
+  struct Ahead {
+    std::array<std::uint8_t, 1024> buffer{};
+    std::span<const std::uint8_t> bytes;  // in `buffer`
+    std::vector<UniqueFd> descriptors;
+    bool descriptors_lost = false;
+    bool within_frame = false;  // it begins in the middle of the frame being read
+    bool was_all = false;       // the socket is empty
+  };
+  Ahead ahead_;
 
   // The frame being read: `got_` bytes of header and body so far.
   std::array<std::uint8_t, 4> header_{};

@@ -30,8 +30,8 @@ class ChannelDecoderTest : public ChannelTest {
     if (!std::exchange(went_on_, true)) go_on_.set_value();
   }
   // Writes more than the socket takes while the channel reads.
-  void write_and_read(const Message& message) {
-    const std::vector<std::uint8_t> frame = framed(message);
+  void write_and_read(const Message& message) { write_and_read(framed(message)); }
+  void write_and_read(const std::vector<std::uint8_t>& frame) {
     ASSERT_EQ(::fcntl(theirs_.get(), F_SETFL, O_NONBLOCK), 0);
     std::size_t written = 0;
     ASSERT_TRUE(run_until([&] {
@@ -88,6 +88,25 @@ TEST_F(ChannelDecoderTest, ALongMessageKeepsItsDescriptors) {
   ASSERT_TRUE(run_until([&] { return heard_.messages.size() == 2; }));
   EXPECT_THAT(heard_.descriptors[0], SizeIs(1));
   EXPECT_THAT(heard_.descriptors[1], IsEmpty());
+}
+
+TEST_F(ChannelDecoderTest, WhatCameTogetherWithItsEndWaitsForALongMessage) {
+  start(*channel_, heard_);
+  hold_up();
+  std::vector<std::uint8_t> all = framed(Transport{.bytes = long_text_});
+  for (const Version version : {7, 8}) {
+    const std::vector<std::uint8_t> frame = framed(Ready{.version = version});
+    all.insert(all.end(), frame.begin(), frame.end());
+  }
+  write_and_read(all);
+  wait_until_decoding();
+  channel_->read_queued();
+  run_ready();
+  EXPECT_THAT(heard_.messages, IsEmpty());
+  go_on();
+  ASSERT_TRUE(run_until([&] { return heard_.messages.size() == 3; }));
+  EXPECT_EQ(std::get<Ready>(heard_.messages[1]).version, 7u);
+  EXPECT_EQ(std::get<Ready>(heard_.messages[2]).version, 8u);
 }
 
 TEST_F(ChannelDecoderTest, AMalformedLongMessageEndsTheConnection) {

@@ -92,6 +92,32 @@ TEST_F(ChannelTest, ReadsFramesThatComeGlued) {
     EXPECT_EQ(std::get<Decided>(heard.messages[version]).version, version);
 }
 
+TEST_F(ChannelTest, WhatReadQueuedLeavesIsReadNext) {
+  Heard heard;
+  const auto channel = start_channel(std::move(ours_), heard);
+  run_ready();
+  constexpr std::size_t kMessages = 3000;  // more than read_queued() handles at once
+  const std::vector<std::uint8_t> frame = framed(Heartbeat{});
+  std::vector<std::uint8_t> glued;
+  for (std::size_t i = 0; i < kMessages; ++i) glued.insert(glued.end(), frame.begin(), frame.end());
+  write_bytes(glued);
+  channel->read_queued();
+  EXPECT_TRUE(run_until([&] { return heard.messages.size() == kMessages; }));
+}
+
+TEST_F(ChannelTest, ReadQueuedAlsoHandlesWhatComesMeanwhile) {
+  int heard = 0;
+  const auto channel = make_channel(std::move(ours_));
+  channel->start(
+      [&](Message, std::vector<UniqueFd>) {
+        if (++heard <= 3) write_bytes(framed(Heartbeat{}));
+      },
+      [](const absl::Status& why) { FAIL() << why; });
+  write_bytes(framed(Heartbeat{}));
+  channel->read_queued();
+  EXPECT_EQ(heard, 4);
+}
+
 TEST_F(ChannelTest, ReadsAFrameThatComesByteByByte) {
   Heard heard;
   const auto channel = start_channel(std::move(ours_), heard);
