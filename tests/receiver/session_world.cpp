@@ -347,8 +347,11 @@ void SessionWorld::settle() {
   if (connected_) lose_connection("hang up");
   expect_idle("there is no connection");
   const std::size_t leases_left = apply_ ? 0 : 1;
+  // A version that the sender before this one brought does not count: its slot is none of this sender's leases.
   const auto is_served = [this] {
-    return decided_ != 0 && decided_ == last_version_ && engine_->idle() && engine_->version() == decided_;
+    if (decided_ == 0 || decided_ != last_version_ || !engine_->idle() || engine_->version() != decided_) return false;
+    const std::optional<SlotId> reads = engine_->reads();
+    return apply_ || (reads && reads->epoch == epoch_);
   };
   const auto is_settled = [&] { return connected_ && is_served() && leases_.size() == leases_left; };
   Deadline next_try(absl::ZeroDuration());  // for the engine to take the last version
