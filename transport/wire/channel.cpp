@@ -14,10 +14,10 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr int kStepsPerWake = 256;  // two per short frame; then other work on this io_context runs
-constexpr int kMostQueued = 16 * kStepsPerWake;
-constexpr std::size_t kFirstRead = 64u << 10;  // of a long body; its buffer grows as bytes arrive
-constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is freed after its frame
+constexpr int kStepsPerWake = 256;               // two per short frame; then other work on this io_context runs
+constexpr int kMostQueued = 16 * kStepsPerWake;  // that read_queued() takes at once
+constexpr std::size_t kFirstRead = 64u << 10;    // of a long body; its buffer grows as bytes arrive
+constexpr std::size_t kKeptBuffer = 4u << 10;    // a longer one is freed after its frame
 
 using Bytes = std::span<const std::uint8_t>;
 
