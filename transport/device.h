@@ -56,9 +56,9 @@ struct Digesting {
   DeviceTable* table;  // if `all`, it must want all tiles; null: no totals
 };
 
-// kDevicePieceBytes is the size of one packed piece, which readers can copy while the next one is packed, and of one
-// copy from a peer GPU. kHostPieceBytes is the size of one copy to or from host memory, which is slower. Both are
-// multiples of the digest's tile.
+// kDevicePieceBytes is the size of the first piece that is packed, which readers can copy while the next one is packed,
+// and of one copy from a peer GPU. Later pieces are larger. kHostPieceBytes is the size of one copy to or from host
+// memory, which is slower. Both are multiples of the digest's tile.
 inline constexpr std::uint64_t kDevicePieceBytes = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t kHostPieceBytes = std::uint64_t{16} << 20;
 

@@ -109,7 +109,7 @@ absl::Status Communicator::State::settle(std::string_view what) {
 }
 
 absl::Status Communicator::State::make() {
-  BASCULE_ASSIGN(lane, place->open_lane());
+  BASCULE_ASSIGN(lane, place->open_lane(/*sends=*/rank.rank == 0));
   Config config;
   config.blocking = 0;
   if (options.max_ctas > 0) {

@@ -55,9 +55,11 @@ class CudaPlace final : public Place {
     if (!made.ok()) return annotate(made.status(), cat("memory for ", what));
     return made;
   }
-  absl::StatusOr<std::unique_ptr<Lane>> open_lane() override {
+  // NCCL's kernels need room on the device, which a pack leaves free only at its end, unless they have the priority.
+  absl::StatusOr<std::unique_ptr<Lane>> open_lane(bool sends) override {
+    using Priority = cuda::UniqueStream::Priority;
     BASCULE_ASSIGN(cuda::UniqueStream stream,
-                   cuda::UniqueStream::make(device_.ordinal, cuda::UniqueStream::Priority::kLow));
+                   cuda::UniqueStream::make(device_.ordinal, sends ? Priority::kHighest : Priority::kLow));
     return std::make_unique<CudaLane>(std::move(stream));
   }
   absl::StatusOr<std::unique_ptr<Digester>> open_digester() override {

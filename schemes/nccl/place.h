@@ -45,7 +45,8 @@ class Place {  // any thread
   virtual absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes) = 0;
   // Allocates memory for one version, freed with the last copy of the pointer. RESOURCE_EXHAUSTED says what is missing.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
-  virtual absl::StatusOr<std::unique_ptr<Lane>> open_lane() = 0;
+  // `sends`: at the sender, whose work must come before the pack of the same version.
+  virtual absl::StatusOr<std::unique_ptr<Lane>> open_lane(bool sends) = 0;
   virtual absl::StatusOr<std::unique_ptr<Digester>> open_digester() = 0;
 };
 

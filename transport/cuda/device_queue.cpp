@@ -176,28 +176,26 @@ class CudaQueue final : public DeviceQueue {
   absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                              Digesting digesting, Caller caller, std::atomic<std::uint64_t>* bytes_done) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
-    packed_bytes_ = packs.slot_bytes();
-    if (digesting.all) BASCULE_TRY(check_digestible(packed_bytes_));
-    piece_bytes_ = piece_bytes_of(packed_bytes_);
+    const std::uint64_t bytes = packs.slot_bytes();
+    if (digesting.all) BASCULE_TRY(check_digestible(bytes));
     BASCULE_TRY(usable());
-    BASCULE_TRY(make_room_for_parts());
+    BASCULE_TRY(make_stream_for_copies());
     take_addresses(tensors);
     return enqueue(caller, [&]() -> absl::Status {
       digest_ = digesting.all ? Made::kByPlan : Made::kNone;
       plan_ = &static_cast<Packs&>(plan);
+      packed_.restart();
       BASCULE_TRY(left_.let_wait(stream_.get()));
       BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), digesting.all, stream_.get(),
                                           cuda::output_of(digesting))));
-      std::uint64_t done = 0;
-      for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
-        const std::uint64_t end = std::min(begin + piece_bytes_, packed_bytes_);
+      for (std::uint64_t begin = 0; begin < bytes;) {
+        const std::uint64_t end = std::min(begin + piece_after(begin), bytes);
         BASCULE_TRY(cuda_status(packs.advance(end, stream_.get())));
-        BASCULE_TRY(packed_[begin / piece_bytes_].record(stream_.get()));
-        for (; bytes_done != nullptr && done < end; done = std::min(done + piece_bytes_, packed_bytes_)) {
-          BASCULE_ASSIGN(const bool passed, packed_[done / piece_bytes_].passed());
-          if (!passed) break;
-          bytes_done->store(std::min(done + piece_bytes_, packed_bytes_), std::memory_order_release);
-        }
+        BASCULE_TRY(packed_.record(end, stream_));
+        begin = end;
+        if (bytes_done == nullptr) continue;
+        BASCULE_ASSIGN(const std::uint64_t passed, packed_.passed());
+        bytes_done->store(passed, std::memory_order_release);
       }
       return absl::OkStatus();
     });
@@ -205,9 +203,8 @@ class CudaQueue final : public DeviceQueue {
 
   absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
     BASCULE_TRY(lost_);
-    for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
-      BASCULE_TRY(keep(packed_[begin / piece_bytes_].wait(deadline)));
-      const std::uint64_t end = std::min(begin + piece_bytes_, packed_bytes_);
+    for (const auto& [packed, end] : packed_.recorded()) {
+      BASCULE_TRY(keep(packed.wait(deadline)));
       if (end > bytes_done.load(std::memory_order_relaxed)) bytes_done.store(end, std::memory_order_release);
     }
     return absl::OkStatus();
@@ -218,8 +215,8 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
-    absl::Status copied = keep(static_cast<cuda::CudaWindow&>(to).copy_out(slot, {packed_, piece_bytes_}, copies_.get(),
-                                                                           bytes_done, deadline));
+    absl::Status copied = keep(
+        static_cast<cuda::CudaWindow&>(to).copy_out(slot, packed_.recorded(), copies_.get(), bytes_done, deadline));
     BASCULE_TRY(keep(left_.record(copies_.get())));  // also after an error: some copies may be under way
     return copied;
   }
@@ -228,11 +225,11 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
-    BASCULE_ASSIGN(const UniqueEvent there, UniqueEvent::make(device_));  // nothing is recorded, so nothing waits
-    std::atomic<std::uint64_t> bytes_done{0};
     auto& window = static_cast<cuda::CudaWindow&>(to);
-    absl::Status copied =
-        keep(window.copy_out(slot, {{&there, 1}, window.bytes()}, copies_.get(), bytes_done, deadline));
+    cuda::Milestone there{.event = {}, .end = window.bytes()};
+    BASCULE_ASSIGN(there.event, UniqueEvent::make(device_));  // nothing is recorded, so nothing waits
+    std::atomic<std::uint64_t> bytes_done{0};
+    absl::Status copied = keep(window.copy_out(slot, {&there, 1}, copies_.get(), bytes_done, deadline));
     BASCULE_TRY(keep(left_.record(copies_.get())));
     return copied;
   }
@@ -337,21 +334,11 @@ class CudaQueue final : public DeviceQueue {
     return absl::OkStatus();
   }
 
-  // A piece is a launch and an event. The driver queues some thousand of them after a trainer's late stream; a caller
-  // that enqueues more waits for that stream.
-  static std::uint64_t piece_bytes_of(std::uint64_t bytes) {
-    constexpr std::uint64_t kMostPieces = 128;
-    const std::uint64_t times = (bytes + kMostPieces * kDevicePieceBytes - 1) / (kMostPieces * kDevicePieceBytes);
-    return std::max<std::uint64_t>(times, 1) * kDevicePieceBytes;
-  }
-
-  absl::Status make_room_for_parts() {
-    BASCULE_TRY(make_stream_for_copies());
-    while (packed_.size() * piece_bytes_ < packed_bytes_) {
-      BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device_));
-      packed_.push_back(std::move(event));
-    }
-    return absl::OkStatus();
+  // The size of the piece at `begin`: as many bytes as lie before it, up to a limit. The first piece is soon there, and
+  // few launches are needed; each one costs the pack some microseconds. A device packs faster than copies leave it, so
+  // the copies of earlier pieces still run when a piece is packed. The limit is for packs that are slower.
+  static std::uint64_t piece_after(std::uint64_t begin) {
+    return std::clamp(begin, kDevicePieceBytes, 16 * kDevicePieceBytes);
   }
 
   template <typename Work>
@@ -396,11 +383,10 @@ class CudaQueue final : public DeviceQueue {
   std::vector<void*> addresses_;
   // For packing in pieces and for slots in host memory; made when first needed.
   UniqueStream copies_;
-  std::vector<UniqueEvent> packed_;                   // by piece
-  std::uint64_t packed_bytes_ = 0, piece_bytes_ = 0;  // of the last run_in_pieces(): total, and per piece
-  UniqueEvent left_;                                  // after the last copy, in or out
-  cuda::Milestones copied_in_;                        // of the slot that is copied in
-  kc::DigestOutput incoming_;                         // of the slot that is copied in
+  cuda::Milestones packed_;     // of the last run_in_pieces()
+  UniqueEvent left_;            // after the last copy, in or out
+  cuda::Milestones copied_in_;  // of the slot that is copied in
+  kc::DigestOutput incoming_;   // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };

@@ -108,10 +108,10 @@ CudaWindow::~CudaWindow() {
 }
 
 // Some copies may be under way even after an error.
-absl::Status CudaWindow::copy_out(const std::byte* slot, const Pieces& packed, Stream stream,
+absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const Milestone> written, Stream stream,
                                   std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   if (bytes_.empty()) return absl::OkStatus();
-  absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
+  absl::Status copied = enqueue_out(slot, written, stream, bytes_done, deadline);
   BASCULE_TRY(used_.record(stream));
   // Otherwise they could write to a slot that already belongs to another version.
   if (!copied.ok()) (void)wait_asleep(used_, Deadline(kUnderWay));
@@ -124,20 +124,23 @@ absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::by
   return enqueued;
 }
 
-absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Pieces& packed, Stream stream,
+absl::Status CudaWindow::enqueue_out(const std::byte* slot, std::span<const Milestone> written, Stream stream,
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   // Even if the trainer's stream is late, nothing may be enqueued that writes the slot once it belongs to another
   // version.
-  BASCULE_TRY(wait_asleep(packed.events.front(), deadline));
+  BASCULE_TRY(wait_asleep(written.front().event, deadline));
   const std::uint64_t step = reached_ ? piece_bytes_ : PinnedBuffers::kBytes;
   const std::uint64_t steps = (bytes_.size() + step - 1) / step;
   const std::uint64_t ahead = reached_ ? kMostCopiesAhead : PinnedBuffers::kCount;
   const std::uint64_t first = buffers_ ? std::exchange(buffers_->next, buffers_->next + steps) : 0;
-  std::uint64_t next = 0;
+  std::uint64_t next = 0, awaited = written.front().end;  // bytes for which the stream waits, or has waited
   for (std::uint64_t done = 0; done < steps; ++done) {
     for (; next < std::min(done + ahead, steps); ++next) {
       const std::uint64_t begin = next * step, end = std::min(begin + step, bytes_.size());
-      BASCULE_TRY(packed.events[(end - 1) / packed.bytes].let_wait(stream));
+      for (; awaited < end; awaited = written.front().end) {
+        written = written.subspan(1);
+        BASCULE_TRY(written.front().event.let_wait(stream));
+      }
       std::byte* const to = reached_ ? bytes_.data() + begin : buffers_->at(first + next);
       BASCULE_CUDA(cudaMemcpyAsync(to, slot + begin, end - begin, cudaMemcpyDefault, stream));
       BASCULE_TRY((reached_ ? copied_[next] : buffers_->event(first + next)).record(stream));

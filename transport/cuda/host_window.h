@@ -20,6 +20,7 @@
 #include <bascule/kernels/cuda_memory.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/transport/cuda/host_registration.h>
+#include <bascule/transport/cuda/milestones.h>
 #include <bascule/transport/cuda/stream.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/device.h>
@@ -50,12 +51,6 @@ class PinnedBuffers {
   kernels::ThreadPool pool_;
 };
 
-// The pieces of a slot: events[i] is recorded after the work that writes piece i.
-struct Pieces {
-  std::span<const UniqueEvent> events;
-  std::uint64_t bytes = 0;  // per piece
-};
-
 class CudaWindow final : public HostWindow {
  public:
   // Makes `buffers` if they are null and the window needs them. `place` is as in DeviceQueue::open_window().
@@ -67,13 +62,14 @@ class CudaWindow final : public HostWindow {
   std::uint64_t piece_bytes() const override { return piece_bytes_; }
   std::uint64_t bytes() const { return bytes_.size(); }
 
-  absl::Status copy_out(const std::byte* slot, const Pieces& packed, Stream stream,
+  // `written` has the milestones of the work that writes the slot, to its end.
+  absl::Status copy_out(const std::byte* slot, std::span<const Milestone> written, Stream stream,
                         std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
   absl::Status copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 
  private:
   CudaWindow() = default;
-  absl::Status enqueue_out(const std::byte* slot, const Pieces& packed, Stream stream,
+  absl::Status enqueue_out(const std::byte* slot, std::span<const Milestone> written, Stream stream,
                            std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
   absl::Status enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 

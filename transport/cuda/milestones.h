@@ -4,12 +4,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/transport/cuda/stream.h>
 
 namespace bascule::inline v0::cuda {
+
+// Once the device has passed the event, `end` bytes are done.
+struct Milestone {
+  UniqueEvent event;
+  std::uint64_t end = 0;
+};
 
 class Milestones {
  public:
@@ -19,12 +27,10 @@ class Milestones {
   absl::Status record(std::uint64_t end, const UniqueStream& stream);
   // Returns the `end` of the last record() that the device has passed, or 0. Does not block.
   absl::StatusOr<std::uint64_t> passed();
+  // Those recorded since restart(), by `end`. Valid until the next record().
+  std::span<const Milestone> recorded() const { return std::span(milestones_).first(given_); }
 
  private:
-  struct Milestone {
-    UniqueEvent event;
-    std::uint64_t end = 0;
-  };
   std::vector<Milestone> milestones_;
   std::size_t given_ = 0, met_ = 0;
 };

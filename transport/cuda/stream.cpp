@@ -22,8 +22,9 @@ absl::StatusOr<UniqueStream> UniqueStream::make(int device, Priority priority) {
   BASCULE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   UniqueStream made;
   BASCULE_TRY(cuda_status(DeviceLife::of(device, &made.life_)));
-  BASCULE_CUDA(cudaStreamCreateWithPriority(&made.stream_, cudaStreamNonBlocking,
-                                            priority == Priority::kHigh ? greatest : least));
+  const int high = greatest + 1 < least ? greatest + 1 : greatest;  // a lower number is a higher priority
+  const int number = priority == Priority::kLow ? least : priority == Priority::kHigh ? high : greatest;
+  BASCULE_CUDA(cudaStreamCreateWithPriority(&made.stream_, cudaStreamNonBlocking, number));
   return made;
 }
 

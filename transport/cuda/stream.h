@@ -29,7 +29,7 @@ inline constexpr absl::Duration kUnderWay = absl::Seconds(10);
 // A stream that does not wait for the default stream.
 class UniqueStream {
  public:
-  enum class Priority { kLow, kHigh };
+  enum class Priority { kLow, kHigh, kHighest };
   static absl::StatusOr<UniqueStream> make(int device, Priority priority = Priority::kLow);
 
   UniqueStream() = default;

@@ -46,9 +46,9 @@ class BadPlace final : public nccl::Place {
     return host_.allocate(bytes, what);
   }
   absl::StatusOr<std::unique_ptr<nccl::Digester>> open_digester() override { return host_.open_digester(); }
-  absl::StatusOr<std::unique_ptr<nccl::Lane>> open_lane() override {
+  absl::StatusOr<std::unique_ptr<nccl::Lane>> open_lane(bool sends) override {
     if (!opens_) return absl::ResourceExhaustedError("no room for a stream");
-    BASCULE_ASSIGN(std::unique_ptr<nccl::Lane> lane, host_.open_lane());
+    BASCULE_ASSIGN(std::unique_ptr<nccl::Lane> lane, host_.open_lane(sends));
     return std::make_unique<BadLane>(std::move(lane));
   }
 

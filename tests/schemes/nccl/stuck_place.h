@@ -25,8 +25,8 @@ class StuckPlace final : public Place {
     return host_.allocate(bytes, what);
   }
   absl::StatusOr<std::unique_ptr<Digester>> open_digester() override { return host_.open_digester(); }
-  absl::StatusOr<std::unique_ptr<Lane>> open_lane() override {
-    BASCULE_ASSIGN(std::unique_ptr<Lane> lane, host_.open_lane());
+  absl::StatusOr<std::unique_ptr<Lane>> open_lane(bool sends) override {
+    BASCULE_ASSIGN(std::unique_ptr<Lane> lane, host_.open_lane(sends));
     return std::make_unique<StuckLane>(std::move(lane), stuck_);
   }
   bool is_stuck() const { return *stuck_; }

@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<std::byte>> HostPlace::allocate(std::uint64_t byt
   return std::shared_ptr<std::byte>(lines, lines->front().bytes);
 }
 
-absl::StatusOr<std::unique_ptr<nccl::Lane>> HostPlace::open_lane() {
+absl::StatusOr<std::unique_ptr<nccl::Lane>> HostPlace::open_lane(bool) {
   auto lane = std::make_unique<HostLane>();
   const std::lock_guard lock(mutex_);
   streams_.push_back(lane->stream());

@@ -21,7 +21,7 @@ class HostPlace final : public nccl::Place {
   int device() const override { return kHost; }
   absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes) override;
   absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) override;
-  absl::StatusOr<std::unique_ptr<nccl::Lane>> open_lane() override;
+  absl::StatusOr<std::unique_ptr<nccl::Lane>> open_lane(bool sends) override;
   absl::StatusOr<std::unique_ptr<nccl::Digester>> open_digester() override;
 
   std::vector<Stream> streams() const;  // one per communicator so far

@@ -57,6 +57,19 @@ class Windows : public testing::TestWithParam<Kind> {
     }
   }
 
+  static std::vector<std::byte> random_bytes(std::uint64_t bytes, std::mt19937_64& random) {
+    std::vector<std::byte> made(bytes);
+    for (std::size_t i = 0; i + 8 <= made.size(); i += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(&made[i], &word, 8);
+    }
+    return made;
+  }
+  // Writes [begin, end) of `bytes` to the memory.
+  void write(std::span<const std::byte> bytes, std::uint64_t begin, std::uint64_t end) {
+    std::ranges::copy(bytes.subspan(begin, end - begin), ours_.writable().subspan(begin).begin());
+  }
+
   test::TempFolder folder_;
   UniqueFd fd_;
   Mapping seen_, ours_;
@@ -77,7 +90,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
   std::vector<kernels::Tensors> models;
   for (const std::uint64_t seed : {1, 2}) {
     models.push_back(kernels::random_tensors(seed, 40, 300'000));
-    models.back().add_run(DType::kF32, DType::kBF16, 40'000'000, random);  // 80 MB: three pieces with the rest
+    models.back().add_run(DType::kF32, DType::kBF16, 80'000'000, random);  // 160 MB: four pieces with the rest
   }
   for (int round = 0; round < 4; ++round) {
     const kernels::Tensors& model = models[static_cast<std::size_t>(round % 2)];
@@ -132,15 +145,10 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
   const auto slot = queue_->allocate(kBytes, "a slot");
   ASSERT_THAT(slot, IsOk());
   for (int round = 0; round < 3; ++round) {
-    std::vector<std::byte> expected(kBytes);
-    for (std::size_t i = 0; i + 8 <= expected.size(); i += 8) {
-      const std::uint64_t word = random();
-      std::memcpy(&expected[i], &word, 8);
-    }
+    const std::vector<std::byte> expected = random_bytes(kBytes, random);
     for (std::uint64_t begin = 0; begin < kBytes;) {
       const std::uint64_t end = std::min(kBytes, begin + 1 + random() % (std::uint64_t{24} << 20));
-      std::copy(&expected[begin], &expected[end - 1] + 1,
-                ours_.writable().begin() + static_cast<std::ptrdiff_t>(begin));
+      write(expected, begin, end);
       ASSERT_THAT(queue_->copy_in(*window_, begin, end, {slot->get(), kBytes}, /*digesting=*/false), IsOk());
       begin = end;
     }
@@ -150,6 +158,36 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
     const auto digest = queue_->finish(Deadline(absl::Seconds(30)));
     ASSERT_THAT(digest, IsOk());
     EXPECT_EQ(*digest, kernels::digest(expected, pool));
+  }
+}
+
+// The last copy is large enough to be made in pieces.
+TEST_P(Windows, DigestWhatTheyBringWhileItComes) {
+  std::mt19937_64 random(17);
+  constexpr std::uint64_t kBytes = (std::uint64_t{300} << 20) + 12'345;
+  make(kBytes);
+  const auto slot = queue_->allocate(kBytes, "a slot");
+  ASSERT_THAT(slot, IsOk());
+  const std::vector<std::byte> expected = random_bytes(kBytes, random);
+  kernels::ThreadPool pool(4);
+  const Digest digest = kernels::digest(expected, pool);
+  for (const std::uint64_t tiles : {0, 1, 100, 3000}) {
+    std::uint64_t begin = 0;
+    for (const std::uint64_t end : {tiles * kernels::kTileBytes, kBytes}) {
+      write(expected, begin, end);
+      if (end > begin) {
+        ASSERT_THAT(queue_->copy_in(*window_, begin, end, {slot->get(), kBytes}, /*digesting=*/true), IsOk());
+      }
+      begin = end;
+    }
+    const auto found = queue_->finish(Deadline(absl::Seconds(30)));
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(*found, digest) << tiles;
+    std::vector<std::byte> there(kBytes);
+    ASSERT_EQ(cudaMemcpy(there.data(), slot->get(), kBytes, cudaMemcpyDefault), cudaSuccess);
+    EXPECT_TRUE(there == expected) << tiles;
+    ASSERT_EQ(cudaMemset(slot->get(), 1, kBytes), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
 }
 
