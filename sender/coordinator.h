@@ -65,10 +65,10 @@ class Coordinator : private WorkerLine {
   // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
   void expect(ExpectedWorkers workers);
-  void register_layout(Layout layout, EncodedLayout encoded);  // after this, greetings are compared with it
+  void register_layout(SharedLayout layout, EncodedLayout encoded);  // after this, greetings are compared with it
   std::vector<std::vector<std::string>> fused_requests();  // the workers' requests, in the order in which they greeted
   // Call once; workers are welcomed after that. `layout` is the final one.
-  void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
+  void open_slots(std::vector<OfferedSlot> slots, SharedLayout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
 
   // Takes a slot for a version for `workers` (names of workers and groups; empty: all); blocks until a slot is free.

@@ -55,7 +55,7 @@ Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadli
 
 void Coordinator::expect(ExpectedWorkers workers) { post_event(event::WorkersExpected{std::move(workers)}); }
 
-void Coordinator::register_layout(Layout layout, EncodedLayout encoded) {
+void Coordinator::register_layout(SharedLayout layout, EncodedLayout encoded) {
   post_event(event::LayoutRegistered{std::move(layout), std::move(encoded)});
 }
 
@@ -63,7 +63,7 @@ std::vector<std::vector<std::string>> Coordinator::fused_requests() {
   return ask([this] { return fleet_.fused_requests(); });
 }
 
-void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page) {
+void Coordinator::open_slots(std::vector<OfferedSlot> slots, SharedLayout layout, EncodedLayout encoded, int control_page) {
   post_surely(io_, [this, control_page] { control_page_ = control_page; });
   post_event(event::SlotsOpened{std::move(slots), std::move(layout), std::move(encoded)});
 }

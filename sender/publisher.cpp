@@ -189,7 +189,7 @@ absl::Status Publisher::use(Registration made, std::unique_ptr<Packer> packer) {
     registration_.reset();
     return annotate(fits, "register_model");
   }
-  coordinator_->register_layout(registration_->layout(), encoded_layout_);
+  coordinator_->register_layout(registration_->shared_layout(), encoded_layout_);
   if (!single_copy()) return absl::OkStatus();
   moved_ = open_slots();
   // Now the trainer's parameters are the slot, and keep it alive.
@@ -231,8 +231,8 @@ absl::Status Publisher::open_slots(const SlotHandle* adopted) {
     BASCULE_TRY(encode_layout());
   }
   BASCULE_ASSIGN(std::vector<OfferedSlot> offered,
-                 slots_->open(registration_->layout(), registration_->device(), *packer_, adopted));
-  coordinator_->open_slots(std::move(offered), slots_->set()->layout, encoded_layout_, slots_->control_page());
+                 slots_->open(registration_->shared_layout(), registration_->device(), *packer_, adopted));
+  coordinator_->open_slots(std::move(offered), registration_->shared_layout(), encoded_layout_, slots_->control_page());
   return absl::OkStatus();
 }
 

@@ -1,9 +1,13 @@
 #include <bascule/sender/registration.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <utility>
+
+#include <boost/functional/hash.hpp>
 
 #include <bascule/sender/overlap.h>
 #include <bascule/transport/status.h>
@@ -46,6 +50,11 @@ absl::Status check_view(const TensorView& view) {
 
 bool has_elements(const TensorView& view) { return byte_count(view.dtype, view.shape) > 0; }
 
+absl::StatusOr<SharedLayout> shared(absl::StatusOr<Layout> layout) {
+  BASCULE_TRY(layout.status());
+  return std::make_shared<const Layout>(*std::move(layout));
+}
+
 // Returns the common device of all `views`; empty tensors do not count.
 absl::StatusOr<int> device_of(std::span<const TensorView> views) {
   const TensorView* first = nullptr;
@@ -69,9 +78,16 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   BASCULE_ASSIGN(const std::span<const TensorView> views, made.source_->views());
   if (views.empty()) return invalid_argument("register_model: the model has no tensors");
   BASCULE_ASSIGN(made.device_, device_of(views));
-  // To find storages with two names. Many views may begin at one address, for example in one buffer.
-  std::multimap<std::pair<const std::byte*, std::uint64_t>, std::size_t> by_bytes;
+  // To find storages with two names: by address and size, the last view that has both, and for each view the one before
+  // it. Many views may begin at one address, for example in one buffer.
+  using Bytes = std::pair<const std::byte*, std::uint64_t>;
+  std::unordered_map<Bytes, std::size_t, boost::hash<Bytes>> last_with;
+  constexpr auto kNone = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> before(views.size(), kNone);
+  last_with.reserve(views.size());
   std::vector<TensorSpec> specs;
+  specs.reserve(views.size());
+  made.known_.reserve(views.size());
   std::vector<std::pair<std::string, std::string>> tied;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const TensorView& view = views[i];
@@ -79,24 +95,22 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
     const std::uint64_t bytes = byte_count(view.dtype, view.shape);
     Known known{.spec = {std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}},
                 .tied_to = std::nullopt};
-    if (bytes > 0) {
-      const auto [first, last] = by_bytes.equal_range({view.data, bytes});
-      for (auto candidate = first; candidate != last && !known.tied_to; ++candidate)
-        if (same_elements(views[candidate->second], view)) known.tied_to = candidate->second;
-    }
+    std::size_t* const last = bytes > 0 ? &last_with.try_emplace(Bytes(view.data, bytes), kNone).first->second : nullptr;
+    for (std::size_t other = last != nullptr ? *last : kNone; other != kNone && !known.tied_to; other = before[other])
+      if (same_elements(views[other], view)) known.tied_to = other;
     if (known.tied_to) {
       tied.emplace_back(known.spec.name, views[*known.tied_to].name);
     } else {
       TensorSpec spec = known.spec;
       if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
       specs.push_back(std::move(spec));
-      if (bytes > 0) by_bytes.emplace(std::pair(view.data, bytes), i);
+      if (last != nullptr) before[i] = std::exchange(*last, i);
     }
     if (known.tied_to) made.ties_.emplace_back(i, *known.tied_to);
     made.known_.push_back(std::move(known));
   }
-  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), std::move(tied), {}, std::move(description)));
-  BASCULE_ASSIGN(made.plan_, Plan::gather(made.layout_, views));
+  BASCULE_ASSIGN(made.layout_, shared(Layout::arrange(std::move(specs), std::move(tied), {}, std::move(description))));
+  BASCULE_ASSIGN(made.plan_, Plan::gather(made.layout(), views));
   made.planned_ = ViewTable(views);
   made.addresses_.resize(views.size());
   return made;
@@ -113,8 +127,9 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
     made.known_.push_back({.spec = spec, .tied_to = std::nullopt});
     if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
   }
-  BASCULE_ASSIGN(made.layout_, division ? Layout::divide(std::move(specs), {}, *division, std::move(description))
-                                        : Layout::arrange(std::move(specs), {}, {}, std::move(description)));
+  BASCULE_ASSIGN(made.layout_,
+                 shared(division ? Layout::divide(std::move(specs), {}, *division, std::move(description))
+                                 : Layout::arrange(std::move(specs), {}, {}, std::move(description))));
   return made;
 }
 
@@ -123,22 +138,23 @@ Registration Registration::of_layout(Layout layout, int device) {
   made.device_ = device;
   for (const Placement& tensor : layout.tensors())
     made.known_.push_back({.spec = tensor.spec, .tied_to = std::nullopt});
-  made.layout_ = std::move(layout);
+  made.layout_ = std::make_shared<const Layout>(std::move(layout));
   return made;
 }
 
 absl::Status Registration::fuse(std::span<const std::vector<std::string>> requests) {
-  if (requests.empty() || layout_.division()) return absl::OkStatus();  // boxes do not lie side by side
+  if (requests.empty() || layout().division()) return absl::OkStatus();  // boxes do not lie side by side
   std::vector<TensorSpec> specs;
   std::vector<std::pair<std::string, std::string>> tied;
   for (const Known& known : known_) {
     if (known.tied_to) {
       tied.emplace_back(known.spec.name, known_[*known.tied_to].spec.name);
     } else {
-      specs.push_back(layout_.find(known.spec.name)->spec);  // its type is the wire's
+      specs.push_back(layout().find(known.spec.name)->spec);  // its type is the wire's
     }
   }
-  BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), requests, layout_.description()));
+  BASCULE_ASSIGN(layout_,
+                 shared(Layout::arrange(std::move(specs), std::move(tied), requests, layout().description())));
   plan_is_stale_ = true;
   return absl::OkStatus();
 }
@@ -171,7 +187,7 @@ absl::Status Registration::refresh() {
       return invalid_argument("tensor ", known_[tied].spec.name, " was registered as tied to ", known_[owner].spec.name,
                               " and no longer is");
   if (!as_planned) {
-    BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
+    BASCULE_ASSIGN(plan_, Plan::gather(layout(), views));
     plan_number_ = ++last_plan_number_;
     planned_ = ViewTable(views);
     plan_is_stale_ = false;
@@ -202,7 +218,7 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
                  .addresses = addresses_,
                  .views = views_,
                  .factors = factors_,
-                 .slot_bytes = layout_.bytes(),
+                 .slot_bytes = layout().bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
                  .read_number = read_number_,
@@ -244,7 +260,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
   if (device != device_)
     return invalid_argument("these weights lie in ", place_name(device), "; the registered ones lie in ",
                             place_name(device_), ", and a sender sends from one place");
-  BASCULE_ASSIGN(other_plan_, Plan::gather(layout_, views));
+  BASCULE_ASSIGN(other_plan_, Plan::gather(layout(), views));
   other_addresses_.clear();
   for (const TensorView& view : views) other_addresses_.push_back(view.data);
   other_factors_ = factors_of(views);
@@ -254,7 +270,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
                  .addresses = other_addresses_,
                  .views = views,
                  .factors = other_factors_,
-                 .slot_bytes = layout_.bytes(),
+                 .slot_bytes = layout().bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
                  .read_number = ++read_number_,
@@ -264,7 +280,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
 
 bool Registration::casts() const {
   return std::ranges::any_of(known_, [this](const Known& known) {
-    const Placement* const placed = layout_.find(known.spec.name);
+    const Placement* const placed = layout().find(known.spec.name);
     return placed != nullptr && placed->spec.dtype != known.spec.dtype;
   });
 }
@@ -276,7 +292,7 @@ std::vector<Placement> Registration::may_overflow(const Packing& packing) const 
       if (view.scale != 1 || view.delta != nullptr) computed.insert(view.name);
   std::vector<Placement> found;
   for (const Known& known : known_)
-    if (const Placement* const placed = layout_.find(known.spec.name);
+    if (const Placement* const placed = layout().find(known.spec.name);
         !known.tied_to && placed != nullptr && placed->spec.dtype == DType::kF16 &&
         (known.spec.dtype != DType::kF16 || computed.contains(known.spec.name)))
       found.push_back(*placed);

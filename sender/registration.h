@@ -48,7 +48,8 @@ class Registration {
   // Makes a registration of a layout that another sender has made, without tensors.
   static Registration of_layout(Layout layout, int device);
 
-  const Layout& layout() const { return layout_; }
+  const Layout& layout() const { return *layout_; }
+  const SharedLayout& shared_layout() const { return layout_; }
   bool has_tensors() const { return source_ != nullptr; }
   // Call it before the layout is used: rearranges it so that the tensors of each request lie side by side, if possible.
   // Earlier packings become invalid.
@@ -89,7 +90,7 @@ class Registration {
   int device_ = kHost;
   std::vector<Known> known_;
   std::vector<std::pair<std::size_t, std::size_t>> ties_;  // a tensor, and the one whose storage it is
-  Layout layout_;
+  SharedLayout layout_ = std::make_shared<const Layout>();
   Plan plan_;
   std::uint64_t plan_number_ = 1, last_plan_number_ = 1, read_number_ = 0;
   bool plan_is_stale_ = false;         // plan_ belongs to another layout

@@ -14,7 +14,7 @@
 namespace bascule::inline v0 {
 
 struct SlotSet {
-  Layout layout;
+  SharedLayout layout;
   std::map<std::uint32_t, SlotMemory> memory;
 
   // Returns the tensors of one slot for writing, in the layout's order. They live as long as the set.
@@ -22,7 +22,7 @@ struct SlotSet {
     std::vector<MutableTensorView> views;
     SlotMemory& of_slot = memory.at(slot.index);
     std::byte* const base = of_slot.writable().data();
-    for (const Placement& tensor : layout.tensors())
+    for (const Placement& tensor : layout->tensors())
       views.push_back({.name = tensor.spec.name,
                        .dtype = tensor.spec.dtype,
                        .shape = tensor.spec.shape,

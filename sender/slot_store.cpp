@@ -13,10 +13,10 @@ absl::StatusOr<std::unique_ptr<SlotStore>> SlotStore::make(const Scheme& scheme,
   return std::unique_ptr<SlotStore>(new SlotStore(endpoint, epoch, std::move(page), std::move(transport)));
 }
 
-absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, int device, Packer& packer,
+absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const SharedLayout& layout, int device, Packer& packer,
                                                          const SlotHandle* adopted) {
   if (packer.makes_tables() && endpoint_.digest != DigestMode::kOff) {
-    BASCULE_ASSIGN(page_, ControlPage::make(epoch_, kernels::tiles_of(layout.bytes())));
+    BASCULE_ASSIGN(page_, ControlPage::make(epoch_, kernels::tiles_of(layout->bytes())));
   }
   set_ = std::make_shared<SlotSet>(SlotSet{.layout = layout, .memory = {}});
   device_ = device;
@@ -41,10 +41,10 @@ absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot, const SlotHandle* adopte
     absl::StatusOr<std::unique_ptr<DeviceTable>> on_device = packer_->reach_table(totals);
     if (on_device.ok()) device_tables_.insert_or_assign(slot.index, *std::move(on_device));
   }
-  BASCULE_ASSIGN(SlotMemory memory, adopted != nullptr ? transport_->adopt_slot(*adopted, set_->layout, device_)
-                                                       : transport_->make_slot(slot, set_->layout, device_));
-  if (const std::uint64_t bytes = set_->layout.bytes();
-      memory.bytes != bytes || !(set_->layout.division() || memory.is_whole())) {
+  BASCULE_ASSIGN(SlotMemory memory, adopted != nullptr ? transport_->adopt_slot(*adopted, *set_->layout, device_)
+                                                       : transport_->make_slot(slot, *set_->layout, device_));
+  if (const std::uint64_t bytes = set_->layout->bytes();
+      memory.bytes != bytes || !(set_->layout->division() || memory.is_whole())) {
     transport_->unmake_slot(slot);
     return absl::InternalError(cat("scheme ", endpoint_.scheme, " made a slot of ", memory.bytes, " bytes, with ",
                                    memory.mapping.bytes().size(), " of them mapped, expected ", bytes));
@@ -103,7 +103,7 @@ absl::StatusOr<std::shared_ptr<const SlotHandle>> SlotStore::handle_of(SlotId sl
 absl::Status SlotStore::freeze(SlotId slot) {
   if (frozen_) return absl::OkStatus();
   BASCULE_ASSIGN(const std::shared_ptr<const SlotHandle> handle, handle_of(slot));
-  BASCULE_ASSIGN(SlotMemory read_only, transport_->adopt_slot(*handle, set_->layout, device_));
+  BASCULE_ASSIGN(SlotMemory read_only, transport_->adopt_slot(*handle, *set_->layout, device_));
   SlotMemory& memory = set_->memory.at(slot.index);
   packer_->forget(memory);
   memory.window.reset();
@@ -116,8 +116,8 @@ absl::Status SlotStore::freeze(SlotId slot) {
 std::map<std::string_view, std::byte*> SlotStore::places(SlotId slot) {
   std::map<std::string_view, std::byte*> places;
   for (const MutableTensorView& tensor : set_->tensors(slot)) places[tensor.name] = tensor.data;
-  for (const Alias& alias : set_->layout.aliases())
-    places[alias.name] = places[set_->layout.tensors()[alias.tensor].spec.name];
+  for (const Alias& alias : set_->layout->aliases())
+    places[alias.name] = places[set_->layout->tensors()[alias.tensor].spec.name];
   return places;
 }
 

@@ -38,12 +38,12 @@ class SlotStore {
 
   // Call once: makes the endpoint's slots on `device`, with the final layout. If it fails, no slot is made. `packer`
   // must outlive the last add(). `adopted`, if given, is the memory of the one slot.
-  absl::StatusOr<std::vector<OfferedSlot>> open(const Layout& layout, int device, Packer& packer,
+  absl::StatusOr<std::vector<OfferedSlot>> open(const SharedLayout& layout, int device, Packer& packer,
                                                 const SlotHandle* adopted = nullptr);
   bool is_open() const { return set_ != nullptr; }
   const std::shared_ptr<SlotSet>& set() const { return set_; }  // null until it is open
   SlotMemory& memory(SlotId slot) { return set_->memory.at(slot.index); }
-  std::uint64_t slot_bytes() const { return set_->layout.bytes(); }
+  std::uint64_t slot_bytes() const { return set_->layout->bytes(); }
 
   absl::StatusOr<OfferedSlot> add(SlotId slot, const SlotHandle* adopted = nullptr);
   void drop(SlotId slot);

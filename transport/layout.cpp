@@ -47,8 +47,11 @@ Digest fingerprint_of(const Layout& layout) {
   // A plain text with everything about the layout, one tensor per line; names may hold any character, so each comes
   // with its length. A description comes last, with its length.
   std::string text = cat("bascule layout 1\n", layout.bytes(), "\n");
-  for (const Placement& tensor : layout.tensors())
-    absl::StrAppend(&text, tensor.spec.name.size(), " ", to_string(tensor.spec), " ", tensor.offset, "\n");
+  for (const Placement& tensor : layout.tensors()) {
+    absl::StrAppend(&text, tensor.spec.name.size(), " ");
+    append_text(tensor.spec, text);
+    absl::StrAppend(&text, " ", tensor.offset, "\n");
+  }
   for (const Alias& alias : layout.aliases())
     absl::StrAppend(&text, alias.name.size(), " ", alias.name, " ", alias.tensor, "\n");
   if (const std::optional<Division>& division = layout.division()) append_text(*division, text);
@@ -90,9 +93,11 @@ absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
   BASCULE_TRY(check_description(description));
   layout.description_ = std::move(description);
   BASCULE_TRY(layout.add_tensors(std::move(specs)));
-  std::stable_sort(layout.tensors_.begin(), layout.tensors_.end(), [&](const Placement& a, const Placement& b) {
+  const auto first = [](const Placement& a, const Placement& b) {
     return placing_rank(a.bytes, a.spec.dtype) > placing_rank(b.bytes, b.spec.dtype);
-  });
+  };
+  // Most models need no other order, and a sort would move all of them nevertheless.
+  if (!std::ranges::is_sorted(layout.tensors_, first)) std::ranges::stable_sort(layout.tensors_, first);
   BASCULE_TRY(layout.place());
   BASCULE_TRY(layout.add_aliases(std::move(tied)));
   BASCULE_TRY(layout.index());

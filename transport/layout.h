@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -153,5 +154,8 @@ class Layout {
   std::vector<std::uint64_t> region_borders_;
   Digest fingerprint_;
 };
+
+// A layout of many tensors takes long to copy.
+using SharedLayout = std::shared_ptr<const Layout>;
 
 }  // namespace bascule::inline v0

@@ -1,6 +1,7 @@
 #include <bascule/transport/plan.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include <bascule/kernels/pack.h>
@@ -53,29 +54,39 @@ absl::StatusOr<kernels::Arithmetic> arithmetic_of(const TensorView& tensor, DTyp
 }  // namespace
 
 absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorView> tensors) {
-  std::unordered_map<std::string_view, std::uint32_t> position;
   std::vector<std::uint32_t> first_factor;  // by tensor
+  first_factor.reserve(tensors.size());
   auto factors = static_cast<std::uint32_t>(tensors.size());
-  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
-    position.emplace(tensors[i].name, i);
+  for (const TensorView& tensor : tensors) {
     first_factor.push_back(factors);
-    if (tensors[i].delta != nullptr) factors += 2;
+    if (tensor.delta != nullptr) factors += 2;
   }
+  // Most models are given in the layout's order, and names need no table then.
+  std::unordered_map<std::string_view, std::uint32_t> position;
+  std::uint32_t next = 0;
+  const auto find = [&](std::string_view name) -> std::optional<std::uint32_t> {
+    if (next < tensors.size() && tensors[next].name == name) return next++;
+    if (position.empty())
+      for (std::uint32_t i = 0; i < tensors.size(); ++i) position.emplace(tensors[i].name, i);
+    const auto found = position.find(name);
+    if (found == position.end()) return std::nullopt;
+    next = found->second + 1;
+    return found->second;
+  };
   Plan plan;
   plan.segments_.reserve(layout.tensors().size());
   for (const Placement& placement : layout.tensors()) {
     if (placement.bytes == 0) continue;
-    const auto found = position.find(placement.spec.name);
-    if (found == position.end())
-      return invalid_argument("tensor ", placement.spec.name, " of the layout was not given");
-    const TensorView& tensor = tensors[found->second];
+    const std::optional<std::uint32_t> found = find(placement.spec.name);
+    if (!found) return invalid_argument("tensor ", placement.spec.name, " of the layout was not given");
+    const TensorView& tensor = tensors[*found];
     if (!kernels::can_cast(tensor.dtype, placement.spec.dtype))
       return invalid_argument("tensor ", placement.spec.name, " cannot be cast from ", name_of(tensor.dtype), " to ",
                               name_of(placement.spec.dtype));
     if (!std::ranges::equal(tensor.shape, placement.spec.shape))
       return invalid_argument("tensor ", to_string(tensor), " has another shape than ", to_string(placement.spec),
                               " of the layout");
-    kernels::Segment segment{.tensor = found->second,
+    kernels::Segment segment{.tensor = *found,
                              .tensor_dtype = tensor.dtype,
                              .slot_dtype = placement.spec.dtype,
                              .slot_offset = placement.offset,
@@ -87,7 +98,7 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
     if (tensor.scale != 1 || tensor.delta != nullptr) {
       segment.arithmetic = static_cast<std::uint32_t>(plan.arithmetic_.size());
       BASCULE_ASSIGN(kernels::Arithmetic arithmetic,
-                     arithmetic_of(tensor, placement.spec.dtype, first_factor[found->second]));
+                     arithmetic_of(tensor, placement.spec.dtype, first_factor[*found]));
       plan.arithmetic_.push_back(arithmetic);
     }
     plan.segments_.push_back(segment);

@@ -48,10 +48,16 @@ absl::Status check_tensor_name(std::string_view name) {
                           " at most: \"", shortened(name, kShown), "\"; give it a shorter one");
 }
 
+void append_text(const TensorSpec& spec, std::string& to) {
+  to.append(spec.name).append(" ").append(name_of(spec.dtype)).append(" [");
+  for (std::size_t i = 0; i < spec.shape.size(); ++i) absl::StrAppend(&to, i == 0 ? "" : ", ", spec.shape[i]);
+  to += "]";
+}
+
 std::string to_string(const TensorSpec& spec) {
-  std::string text = cat(spec.name, " ", name_of(spec.dtype), " [");
-  for (std::size_t i = 0; i < spec.shape.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", spec.shape[i]);
-  return text + "]";
+  std::string text;
+  append_text(spec, text);
+  return text;
 }
 
 std::string to_string(const TensorView& view) {

@@ -62,12 +62,12 @@ struct LeftRunning {  // the process of an instance has ended, but others still 
 // ---- the public thread ----
 
 struct LayoutRegistered {  // greetings are now compared with it
-  Layout layout;
+  SharedLayout layout;
   EncodedLayout encoded{};
 };
 struct SlotsOpened {  // comes once; workers are welcomed after it
   std::vector<OfferedSlot> slots;
-  Layout layout;  // the final one
+  SharedLayout layout;  // the final one
   EncodedLayout encoded;
 };
 struct TakeWanted {  // a slot to write, for a version to these workers and groups; empty: to all

@@ -62,7 +62,7 @@ SenderStatus Fleet::status(std::optional<SlotId> untouched) const {
   status.version = books_.versions.published();
   status.digest = books_.endpoint.digest;
   status.encoded_layout = books_.encoded_layout;
-  if (!status.encoded_layout) status.layout = books_.layout;
+  if (!status.encoded_layout && books_.layout) status.layout = *books_.layout;
 
   std::set<std::string> named;
   for (const auto& [id, member] : books_.roster.members()) {

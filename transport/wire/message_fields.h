@@ -11,6 +11,8 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -23,7 +25,7 @@ namespace bascule::inline v0 {
 template <typename T, typename U>
 concept Is = std::same_as<std::remove_const_t<T>, U>;
 
-// A Layout's parts, as sent.
+// A Layout's parts, as they are read.
 struct LayoutParts {
   std::vector<Placement> tensors;
   std::vector<Alias> aliases;
@@ -31,6 +33,16 @@ struct LayoutParts {
   std::string description;
   std::optional<Division> division;
 };
+// The parts of a layout that is written, and outlives them.
+struct PartsOfLayout {
+  std::span<const Placement> tensors;
+  std::span<const Alias> aliases;
+  std::uint64_t bytes = 0;
+  const std::string& description;
+  const std::optional<Division>& division;
+};
+template <typename T>
+concept IsLayoutParts = Is<T, LayoutParts> || Is<T, PartsOfLayout>;
 
 void name_limit(auto& archive, const char* key, std::string_view name) {
   archive.require(key, name.size() <= kMostNameBytes, "must have 256 bytes at most");
@@ -77,7 +89,7 @@ void fields(auto& archive, Is<Division> auto& division) {
   archive("cuts", division.cuts);
   archive("cut_of", division.cut_of);
 }
-void fields(auto& archive, Is<LayoutParts> auto& layout) {
+void fields(auto& archive, IsLayoutParts auto& layout) {
   archive("aliases", layout.aliases);
   archive("bytes", layout.bytes);
   archive("division", layout.division);

@@ -16,7 +16,8 @@ void MessageWriter::head(Bytes& to, Major major, std::uint64_t argument) {
 
 void MessageWriter::string(Bytes& to, Major major, std::string_view bytes) {
   head(to, major, bytes.size());
-  to.insert(to.end(), bytes.begin(), bytes.end());
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  to.insert(to.end(), first, first + bytes.size());
 }
 
 MessageWriter::Added MessageWriter::add(std::string_view key) {
@@ -77,11 +78,11 @@ void MessageWriter::write(Bytes& to, const std::map<std::string, std::string>& t
 
 void MessageWriter::write(Bytes& to, const Layout& layout, Added) {
   write(to,
-        LayoutParts{.tensors = {layout.tensors().begin(), layout.tensors().end()},
-                    .aliases = {layout.aliases().begin(), layout.aliases().end()},
-                    .bytes = layout.bytes(),
-                    .description = layout.description(),
-                    .division = layout.division()},
+        PartsOfLayout{.tensors = layout.tensors(),
+                      .aliases = layout.aliases(),
+                      .bytes = layout.bytes(),
+                      .description = layout.description(),
+                      .division = layout.division()},
         Added());
 }
 

@@ -75,6 +75,10 @@ class MessageWriter {
   static void write(Bytes& to, const std::map<std::string, std::string>& texts, Added);  // as they are
   template <typename T>
   static void write(Bytes& to, const std::vector<T>& values, Added) {
+    write(to, std::span(values), Added());
+  }
+  template <typename T>
+  static void write(Bytes& to, std::span<const T> values, Added) {
     head(to, kArray, values.size());
     for (const T& value : values) write(to, value, Added());
   }

@@ -47,11 +47,12 @@ World::World(const Settings& settings, const Endpoint& endpoint, Layout layout)
 
 absl::StatusOr<Outcome> World::run() {
   const Time began = agenda_.now();
-  tell(event::LayoutRegistered{layout_});
+  const auto layout = std::make_shared<const Layout>(layout_);
+  tell(event::LayoutRegistered{layout});
   std::vector<OfferedSlot> slots;
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i)
     slots.push_back({.id = {kEpoch, i}, .memory = &memory_});
-  tell(event::SlotsOpened{std::move(slots), layout_, encode(layout_)});
+  tell(event::SlotsOpened{std::move(slots), layout, encode(layout_)});
   start_engines();
   while (!done_)
     if (!agenda_.step()) return absl::InternalError("nothing is left to happen, and not all versions were sent");

@@ -270,8 +270,9 @@ TEST_F(LeaseReplay, OfALostDeviceEndThoughItsProcessLives) {
 class LeasesOverTcp : public testing::Test {
  protected:
   LeasesOverTcp() {
-    tell(event::LayoutRegistered{});
-    tell(event::SlotsOpened{{{{7, 0}, &memory_}, {{7, 1}, &memory_}}, {}, {}});
+    const auto layout = std::make_shared<const Layout>();
+    tell(event::LayoutRegistered{layout});
+    tell(event::SlotsOpened{{{{7, 0}, &memory_}, {{7, 1}, &memory_}}, layout, {}});
     tell(event::TakeWanted{});
     tell(event::Announced{Grant{.version = 1, .slot = {7, 0}}, {}, Limit::timeout({}, now_)});
     tell(event::SlotSealed{1, {}, Limit::timeout({}, now_)});

@@ -18,7 +18,7 @@ class FleetParts : public testing::Test {
   static constexpr SlotId kSlot{kEpoch, 0};
   explicit FleetParts(std::string_view options = "slots=2")
       : books_(FleetRules{.endpoint = *Endpoint::parse(cat("shm:///run/x?", options)), .epoch = kEpoch}) {
-    books_.layout = *Layout::arrange({TensorSpec{"w", DType::kF32, {4}}}, {});
+    books_.layout = std::make_shared<const Layout>(*Layout::arrange({TensorSpec{"w", DType::kF32, {4}}}, {}));
     std::vector<OfferedSlot> slots;
     for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(books_.endpoint.slots); ++i)
       slots.push_back({.id = {kEpoch, i}, .memory = &memory_});

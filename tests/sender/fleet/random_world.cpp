@@ -29,7 +29,7 @@ RandomWorld::RandomWorld(std::uint64_t seed) : FleetWorld(kOptions[seed % kOptio
 }
 
 std::string RandomWorld::run(const std::vector<Step>& steps) {
-  tell_and_look(event::LayoutRegistered{layout});
+  tell_and_look(event::LayoutRegistered{std::make_shared<const Layout>(layout)});
   open_slots();
   for (const Step& each : steps) {
     if (!wrong_.empty()) return wrong_;

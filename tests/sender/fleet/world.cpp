@@ -116,7 +116,7 @@ void FleetWorld::open_slots() {
   std::vector<OfferedSlot> offered;
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(slots); ++i)
     offered.push_back({.id = {kEpoch, i}, .memory = &memory_});
-  tell(event::SlotsOpened{std::move(offered), layout, encode(layout)});
+  tell(event::SlotsOpened{std::move(offered), std::make_shared<const Layout>(layout), encode(layout)});
 }
 
 std::optional<Grant> FleetWorld::ask(std::vector<std::string> workers) {

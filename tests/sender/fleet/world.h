@@ -46,7 +46,7 @@ class FleetWorld {
 
   // ---- the public thread ----
 
-  void register_layout() { tell(event::LayoutRegistered{layout}); }
+  void register_layout() { tell(event::LayoutRegistered{std::make_shared<const Layout>(layout)}); }
   void open_slots();
   // Requests a slot, or takes the one ahead; nullopt if it has to wait (`granted`).
   std::optional<Grant> ask(std::vector<std::string> workers = {});
