@@ -173,7 +173,7 @@ absl::Status Publisher::use(Registration made) {
 // Without a packer, the ranks pack together.
 absl::Status Publisher::use(Registration made, std::unique_ptr<Packer> packer) {
   registration_ = std::move(made);
-  packer_ = packer ? std::move(packer) : make_crew_packer(*crew_, registration_->layout(), pool_);
+  packer_ = packer ? std::move(packer) : make_crew_packer(*crew_, registration_->shared_layout(), pool_);
   if (packer_->enqueues()) {
     const absl::Status started = starting_threads("register_model", [this] {
       sealer_.emplace();

@@ -7,11 +7,12 @@ namespace {
 
 class CrewPacker final : public Packer {
  public:
-  CrewPacker(Crew& crew, const Layout& layout, kernels::ThreadPool& pool) : crew_(crew), layout_(layout), pool_(pool) {}
+  CrewPacker(Crew& crew, const SharedLayout& layout, kernels::ThreadPool& pool)
+      : crew_(crew), layout_(layout), pool_(pool) {}
 
   bool enqueues() const override { return false; }
   bool makes_tables() const override { return true; }
-  absl::Status reach(SlotMemory& memory) override { return crew_.show(layout_, memory); }
+  absl::Status reach(SlotMemory& memory) override { return crew_.show(*layout_, memory); }
   void forget(const SlotMemory& memory) override { crew_.forget(memory); }
   absl::Status check(const Packing&) override { return absl::OkStatus(); }
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
@@ -20,7 +21,7 @@ class CrewPacker final : public Packer {
     bytes_done_ = &bytes_done;
     bytes_ = slot.bytes;
     table_ = want_digest ? table.totals : std::span<kernels::TileTotal>();
-    return crew_.write(layout_, slot, want_digest, pool_);
+    return crew_.write(*layout_, slot, want_digest, pool_);
   }
   absl::Status digest(std::span<const std::byte>, bool, Stream, const SlotTable&) override {
     return failed_precondition("a sharded sender lends no slots");
@@ -33,7 +34,7 @@ class CrewPacker final : public Packer {
 
  private:
   Crew& crew_;
-  const Layout& layout_;
+  const SharedLayout& layout_;
   kernels::ThreadPool& pool_;
   std::atomic<std::uint64_t>* bytes_done_ = nullptr;
   std::uint64_t bytes_ = 0;
@@ -42,7 +43,7 @@ class CrewPacker final : public Packer {
 
 }  // namespace
 
-std::unique_ptr<Packer> make_crew_packer(Crew& crew, const Layout& layout, kernels::ThreadPool& pool) {
+std::unique_ptr<Packer> make_crew_packer(Crew& crew, const SharedLayout& layout, kernels::ThreadPool& pool) {
   return std::make_unique<CrewPacker>(crew, layout, pool);
 }
 
