@@ -63,7 +63,8 @@ std::vector<std::vector<std::string>> Coordinator::fused_requests() {
   return ask([this] { return fleet_.fused_requests(); });
 }
 
-void Coordinator::open_slots(std::vector<OfferedSlot> slots, SharedLayout layout, EncodedLayout encoded, int control_page) {
+void Coordinator::open_slots(std::vector<OfferedSlot> slots, SharedLayout layout, EncodedLayout encoded,
+                             int control_page) {
   post_surely(io_, [this, control_page] { control_page_ = control_page; });
   post_event(event::SlotsOpened{std::move(slots), std::move(layout), std::move(encoded)});
 }

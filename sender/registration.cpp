@@ -95,7 +95,8 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
     const std::uint64_t bytes = byte_count(view.dtype, view.shape);
     Known known{.spec = {std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}},
                 .tied_to = std::nullopt};
-    std::size_t* const last = bytes > 0 ? &last_with.try_emplace(Bytes(view.data, bytes), kNone).first->second : nullptr;
+    std::size_t* const last =
+        bytes > 0 ? &last_with.try_emplace(Bytes(view.data, bytes), kNone).first->second : nullptr;
     for (std::size_t other = last != nullptr ? *last : kNone; other != kNone && !known.tied_to; other = before[other])
       if (same_elements(views[other], view)) known.tied_to = other;
     if (known.tied_to) {
@@ -127,9 +128,8 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
     made.known_.push_back({.spec = spec, .tied_to = std::nullopt});
     if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
   }
-  BASCULE_ASSIGN(made.layout_,
-                 shared(division ? Layout::divide(std::move(specs), {}, *division, std::move(description))
-                                 : Layout::arrange(std::move(specs), {}, {}, std::move(description))));
+  BASCULE_ASSIGN(made.layout_, shared(division ? Layout::divide(std::move(specs), {}, *division, std::move(description))
+                                               : Layout::arrange(std::move(specs), {}, {}, std::move(description))));
   return made;
 }
 
@@ -153,8 +153,7 @@ absl::Status Registration::fuse(std::span<const std::vector<std::string>> reques
       specs.push_back(layout().find(known.spec.name)->spec);  // its type is the wire's
     }
   }
-  BASCULE_ASSIGN(layout_,
-                 shared(Layout::arrange(std::move(specs), std::move(tied), requests, layout().description())));
+  BASCULE_ASSIGN(layout_, shared(Layout::arrange(std::move(specs), std::move(tied), requests, layout().description())));
   plan_is_stale_ = true;
   return absl::OkStatus();
 }

@@ -97,8 +97,7 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
                               " separate strides; make it contiguous");
     if (tensor.scale != 1 || tensor.delta != nullptr) {
       segment.arithmetic = static_cast<std::uint32_t>(plan.arithmetic_.size());
-      BASCULE_ASSIGN(kernels::Arithmetic arithmetic,
-                     arithmetic_of(tensor, placement.spec.dtype, first_factor[*found]));
+      BASCULE_ASSIGN(kernels::Arithmetic arithmetic, arithmetic_of(tensor, placement.spec.dtype, first_factor[*found]));
       plan.arithmetic_.push_back(arithmetic);
     }
     plan.segments_.push_back(segment);

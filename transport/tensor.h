@@ -78,7 +78,7 @@ absl::StatusOr<std::uint64_t> checked_byte_count(std::string_view name, DType dt
                                                  std::span<const std::int64_t> shape, std::string_view kind = "tensor");
 // INVALID_ARGUMENT: empty, not UTF-8, or too long.
 absl::Status check_tensor_name(std::string_view name);
-std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [151936, 896]"
+std::string to_string(const TensorSpec&);              // "model.embed_tokens.weight BF16 [151936, 896]"
 void append_text(const TensorSpec&, std::string& to);  // the same
 std::string to_string(const TensorView&);
 std::string place_name(int device);  // "host memory", "device 0"

@@ -73,7 +73,7 @@ struct Books {
   Attendance attendance;
   Versions versions;
   SlotAllocator slots;
-  SharedLayout layout{};  // null before register_model()
+  SharedLayout layout{};           // null before register_model()
   EncodedLayout encoded_layout{};  // for every welcome and status
   bool some_left_out = false;      // the last version was not for all workers
 
