@@ -8,7 +8,7 @@
 
 namespace bascule::inline v0 {
 
-// `layout` may be replaced until slots are made, and is theirs from then on. All must outlive the result.
+// `layout` may be replaced until slots are made; afterwards it is theirs. All must outlive the result.
 std::unique_ptr<Packer> make_crew_packer(Crew& crew, const SharedLayout& layout, kernels::ThreadPool& pool);
 
 }  // namespace bascule::inline v0
