@@ -81,6 +81,13 @@ int FakeFleet::serving(Version at_least) const {
       workers_, [at_least](const auto& worker) { return worker->serving && worker->serving->version >= at_least; }));
 }
 
+void FakeFleet::flip(Worker& worker, Version version) {
+  if (!worker.incoming || worker.incoming->version != version) return;
+  worker.channel->send(Ack{.version = version});
+  if (worker.serving) worker.channel->send(Released{.slot = worker.serving->slot, .lease = worker.serving->lease});
+  worker.serving = std::exchange(worker.incoming, std::nullopt);
+}
+
 void FakeFleet::on_message(const std::shared_ptr<Worker>& worker, const Message& message,
                            std::vector<UniqueFd> descriptors) {
   Channel& channel = *worker->channel;
@@ -90,11 +97,9 @@ void FakeFleet::on_message(const std::shared_ptr<Worker>& worker, const Message&
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (std::exchange(kill_when_sealed_, false)) return drop(*worker);
     channel.send(Prepared{.version = sealed->version});
+    if (sealed->decided) flip(*worker, sealed->version);
   } else if (const auto* decided = std::get_if<Decided>(&message)) {
-    if (!worker->incoming || worker->incoming->version != decided->version) return;
-    channel.send(Ack{.version = decided->version});
-    if (worker->serving) channel.send(Released{.slot = worker->serving->slot, .lease = worker->serving->lease});
-    worker->serving = std::exchange(worker->incoming, std::nullopt);
+    flip(*worker, decided->version);
   } else if (std::holds_alternative<Abort>(message)) {
     if (worker->incoming) channel.send(Released{.slot = worker->incoming->slot, .lease = worker->incoming->lease});
     worker->incoming.reset();

@@ -50,6 +50,7 @@ class FakeFleet {
   struct Worker;
 
   void on_message(const std::shared_ptr<Worker>& worker, const Message& message, std::vector<UniqueFd> descriptors);
+  static void flip(Worker& worker, Version version);  // if it was prepared, it serves it now, and says so
   void drop(const Worker& worker);
   void beat();
 

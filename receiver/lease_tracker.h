@@ -55,6 +55,7 @@ class LeaseTracker {
     bool ready = false;        // room was made, or the engine was asked to yield
     bool receiving = false;    // the scheme's receive() has not returned
     bool sealed = false;
+    bool decided = false;  // the worker is alone: it flips once the version is prepared
     bool yielded = false;
     bool prepared = false;
   };

@@ -97,6 +97,7 @@ void Session::on_sealed(const Sealed& sealed) {
     return;
   incoming->publication.digest = sealed.digest;
   incoming->sealed = true;
+  incoming->decided = sealed.decided.value_or(false);
   if (!incoming->receiving) prepare_incoming();
 }
 
@@ -136,6 +137,7 @@ void Session::on_prepared(const absl::Status& status) {
     preparation_->reached.reset();  // the offered version gives it back
   }
   connection_.send(Prepared{.version = version, .bytes = preparation_->local.bytes});
+  if (incoming.decided) on_decided(version);
 }
 
 void Session::offer(LocalVersion local) {

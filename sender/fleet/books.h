@@ -61,6 +61,10 @@ struct Books {
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
+  // Whether a worker that is alone can be told of the decision with the seal: then nothing but that worker may be asked
+  // before it, neither the scheme nor, with a single copy, the trainer.
+  bool decides_ahead() const { return !rules.delivers && !rules.publishes && !slots.single_copy(); }
+
   // Adds a warning to the next report, which has a limit: workers can come and go any number of times between two
   // sends.
   void warn(std::string warning);

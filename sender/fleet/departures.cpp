@@ -121,7 +121,7 @@ void Departures::leave_leases(const Member& member, FleetTurn& turn) {
 // Ends the member's lease on a version that it drops, unless it or a rank of its group was told to flip to it.
 void Departures::drop_lease(const Member& member, const InFlightVersion& version) {
   const Round& round = version.round;
-  const bool told = member.group().empty() ? round.was_told(member.id) : round.phase() == Round::Phase::kCommitting;
+  const bool told = member.group().empty() ? round.may_flip(member.id) : round.phase() == Round::Phase::kCommitting;
   const SlotId slot = version.publication().slot;
   if (round.has(member.id) && !told && !member.says_it_holds(slot) && round.under_way())
     books_.slots.release(slot, member.holder());

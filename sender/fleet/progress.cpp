@@ -79,10 +79,7 @@ bool Progress::act(Round::Action action, InFlightVersion& version, FleetTurn& tu
   switch (action) {
     case Round::Action::kYielded: turn.writer_waits = true; return true;
     case Round::Action::kDeliver: deliver(version, turn); return true;
-    case Round::Action::kAnnounce:
-      books_.leave_time(version, turn);
-      books_.say(round.remaining(), Sealed{.version = number, .digest = version.publication().digest}, turn);
-      return true;
+    case Round::Action::kAnnounce: announce(version, turn); return true;
     case Round::Action::kAbort:
       if (books_.versions.delivers(version.ticket)) turn.act(action::StopDelivery{version.ticket});
       if (!version.is_catch_up) expect_release(version, round.remaining());
@@ -102,6 +99,16 @@ bool Progress::act(Round::Action action, InFlightVersion& version, FleetTurn& tu
       return false;
   }
   return false;
+}
+
+void Progress::announce(InFlightVersion& version, FleetTurn& turn) {
+  const Round& round = version.round;
+  books_.leave_time(version, turn);
+  const bool ahead = round.decides_ahead();
+  Sealed sealed{.version = version.version(), .digest = version.publication().digest};
+  if (ahead) sealed.decided = true;
+  books_.say(round.remaining(), std::move(sealed), turn);
+  if (ahead) version.round.told_ahead();
 }
 
 void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
@@ -154,7 +161,7 @@ void Progress::tell_decided(InFlightVersion& version, FleetTurn& turn) {
   const Limit limit = Limit::flip(books_.endpoint, turn.now);
   version.round.limit_acks(limit);
   books_.wake_at(limit.until, turn);
-  books_.say(version.round.to_tell(), Decided{.version = version.version()}, turn);
+  if (!version.round.was_told_ahead()) books_.say(version.round.to_tell(), Decided{.version = version.version()}, turn);
 }
 
 // ---- its end ----

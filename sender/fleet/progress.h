@@ -25,6 +25,7 @@ class Progress {
 
  private:
   bool act(Round::Action action, InFlightVersion& version, FleetTurn& turn);  // returns false if nothing more is due
+  void announce(InFlightVersion& version, FleetTurn& turn);
   void deliver(InFlightVersion& version, FleetTurn& turn);
   void decide(InFlightVersion& version, FleetTurn& turn);
   void decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn);

@@ -271,6 +271,12 @@ bool Round::was_told(WorkerId id) const {
   return place != places_.end() && workers_[place->second].told;
 }
 
+bool Round::decides_ahead() const {
+  if (!rules_.ahead || workers_.size() - lost_ != 1) return false;
+  const auto alone = std::ranges::find(workers_, false, &Worker::lost);
+  return alone->who.group.empty() && !alone->failed;
+}
+
 bool Round::is_loading(WorkerId id) const {
   const Worker* const worker = find(id);
   return worker != nullptr && !worker->done() && worker->load_messages > 0;

@@ -17,6 +17,9 @@
 // While deciding or later, only the decision itself can abort: it may be under way, on another thread. A lost worker
 // (dead, silent, late) leaves the round; the others continue.
 //
+// With ahead, a worker that is alone in the round learns the decision with `sealed`: since it waits for no other, the
+// decision depends only on whether it can prepare the version. If it cannot, the version is aborted as always.
+//
 // Only the constructor, join(), failed() and the errors' texts need memory; if there is none, they change nothing.
 #pragma once
 
@@ -49,6 +52,7 @@ class Round {
     bool behind = false;       // delivery begins while the bytes are written
     bool each = false;         // a worker, or a group, flips as soon as it is prepared
     bool persists = false;     // the version settles only once it is also on the disk
+    bool ahead = false;        // a worker that is alone may be told of the decision with the seal
   };
 
   Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules);
@@ -85,7 +89,13 @@ class Round {
   bool has(WorkerId worker) const;          // one of remaining()
   bool deserted() const { return lost_ == workers_.size(); }
   std::vector<WorkerId> failed() const;  // with `each`: workers that are not lost, but will not flip
-  bool was_told(WorkerId worker) const;  // whether it was told of the decision
+  bool was_told(WorkerId worker) const;  // whether it was told of the decision, once there was one
+  // Whether the worker may flip, though this sender may not know yet that it is prepared.
+  bool may_flip(WorkerId worker) const { return told_ahead_ || was_told(worker); }
+  // At kAnnounce: whether the decision can be told with the seal; told_ahead() says that it was.
+  bool decides_ahead() const;
+  void told_ahead() { told_ahead_ = true; }
+  bool was_told_ahead() const { return told_ahead_; }
 
   // ---- limits: until the decision, one for all workers; then each has its own, from when it was told ----
 
@@ -154,6 +164,7 @@ class Round {
   Phase phase_ = Phase::kWriting;
   bool told_ = false;  // the current phase's action was requested
   Action again_ = Action::kNone;
+  bool told_ahead_ = false;  // the one remaining worker knows that its version is decided once it is prepared
   bool delivery_begun_ = false;
   std::optional<absl::Status> delivered_;
   std::vector<WorkerId> to_tell_;

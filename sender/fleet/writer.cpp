@@ -109,7 +109,8 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
                                                        .delivers = books_.rules.delivers,
                                                        .behind = books_.rules.delivers_while_written && grant.in_pieces,
                                                        .each = books_.endpoint.commit_each,
-                                                       .persists = books_.rules.persists}),
+                                                       .persists = books_.rules.persists,
+                                                       .ahead = books_.decides_ahead()}),
                                                 /*is_catch_up=*/false);
   try {
     sent.names = grant.to;

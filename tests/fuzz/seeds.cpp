@@ -67,6 +67,8 @@ void add_receivers(Folder& folder) {
         std::string(kWait);
     const std::string sealed = prepare + frame(Sealed{.version = 5, .digest = {}}, 0) + std::string(kWait);
     const std::string decided = sealed + frame(Decided{.version = 5}, 0) + std::string(kWait);
+    folder.add("receiver", prepare + frame(Sealed{.version = 5, .digest = {}, .decided = true}, 0) + call(0, 5) +
+                               std::string(kWait));
     folder.add("receiver", begin + frame(Heartbeat{}, 0) + frame(Bye{.why = "a test"}, 0));
     folder.add("receiver", prepare + frame(Abort{.version = 5, .torn = true}, 0) + std::string(kWait) + call(0, 5));
     folder.add("receiver", decided + call(0, 5) + std::string(kWait) + frame(Deliver{.version = 6, .bytes = "x"}, 0));

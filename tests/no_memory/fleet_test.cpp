@@ -111,14 +111,18 @@ class Story : public FleetWorld {
       if (id == late_ && !std::exchange(failed_, true))
         return say(id, Failed{.version = sealed->version, .why = "a test"});
       say(id, Prepared{.version = sealed->version});
+      if (sealed->decided) flip(id, sealed->version);
     } else if (const auto* decided = std::get_if<Decided>(&message)) {
-      say(id, Loading{.version = decided->version});
-      say(id, Ack{.version = decided->version});
-      const std::optional<SlotId> before = std::exchange(serves_[id], preparing_[id]);
-      if (before && before != preparing_[id]) release(id, *before);
+      flip(id, decided->version);
     } else if (std::holds_alternative<Abort>(message) && preparing_[id] != serves_[id]) {
       release(id, *preparing_[id]);
     }
+  }
+  void flip(WorkerId id, Version version) {
+    say(id, Loading{.version = version});
+    say(id, Ack{.version = version});
+    const std::optional<SlotId> before = std::exchange(serves_[id], preparing_[id]);
+    if (before && before != preparing_[id]) release(id, *before);
   }
   void release(WorkerId id, SlotId slot) { say(id, Released{.slot = slot, .lease = leases_[id][slot]}); }
 

@@ -283,6 +283,33 @@ TEST_F(SessionTest, SaysThatItsEndpointIsGoneUntilItIsBack) {
   EXPECT_THAT(receiver_->status().error, IsOk());
 }
 
+// A worker that is alone learns the decision with the seal.
+TEST_F(SessionTest, FlipsToWhatWasDecidedAheadOnceItIsPrepared) {
+  join();
+  come_back();
+  tell(1, 0);
+  memory_.page.seal(0, 1, memory_.layout.bytes(), std::nullopt);
+  sender_.say(Sealed{.version = 1, .digest = std::nullopt, .decided = true});
+  EXPECT_EQ(sender_.expect<Prepared>().version, 1u);
+  flip_to(1);
+}
+
+TEST_F(SessionTest, NeverFlipsToWhatWasDecidedAheadAndCannotBePrepared) {
+  join();
+  come_back();
+  publish(1, 0);
+  flip_to(1);
+  tell(2, 1);
+  // The control page names no version there.
+  sender_.say(Sealed{.version = 2, .digest = std::nullopt, .decided = true});
+  EXPECT_EQ(sender_.expect<Failed>().version, 2u);
+  EXPECT_EQ(receiver_->commit().version, 1u);
+  sender_.say(Abort{.version = 2});
+  EXPECT_EQ(sender_.expect<Released>().slot.index, 1u);
+  publish(3, 1);
+  flip_to(3);
+}
+
 // It was sent a version again to which rank 0 had it flip meanwhile.
 TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   join(1, 2);

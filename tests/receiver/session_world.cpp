@@ -110,6 +110,7 @@ void SessionWorld::advance() {
 
 void SessionWorld::misbehave() {
   if (!connected_) return connect();
+  if (incoming_ && incoming_->ahead) return lose_connection("hang up behind the decision");  // nothing else may follow
   switch (below(10)) {
     case 0: return lose_connection("hang up");
     case 1: return welcome();
@@ -241,13 +242,20 @@ void SessionWorld::seal() {
     holds_[incoming_->slot] = incoming_->version;
   }
   incoming_->sealed = true;
-  sender_.say(Sealed{.version = incoming_->version, .digest = std::nullopt}), ++said_;
+  Sealed sealed{.version = incoming_->version, .digest = std::nullopt};
+  if (!follows_ && !singly() && one_in(3)) {
+    note("and decide it, if it can be prepared");
+    incoming_->ahead = true;
+    decided_ = incoming_->version;
+    sealed.decided = true;
+  }
+  sender_.say(sealed), ++said_;
 }
 
 void SessionWorld::decide() {
   note(cat("decide version ", incoming_->version));
   decided_ = incoming_->version;
-  sender_.say(Decided{.version = incoming_->version}), ++said_;
+  if (!incoming_->ahead) sender_.say(Decided{.version = incoming_->version}), ++said_;
   incoming_.reset();
   if (one_in(4)) expect_idle("the version was decided");
 }

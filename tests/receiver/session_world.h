@@ -41,6 +41,7 @@ class SessionWorld {
     bool may_write = false;  // once the worker is ready: nothing else reads the slot
     bool again = false;      // the slot holds it already
     bool ready = false, written = false, sealed = false, prepared = false;
+    bool ahead = false;  // it was sealed as decided
   };
 
   std::uint64_t below(std::uint64_t bound) { return random_() % bound; }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -52,11 +51,15 @@ class EndpointLockTest : public testing::Test {
 };
 
 TEST_F(EndpointLockTest, BeginsWithTheTimeAndNoVersion) {
-  const auto before = static_cast<Epoch>(std::time(nullptr)) * 1'000'000;
+  const auto now = [] {  // not std::time(), which may be some milliseconds behind
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<Epoch>(std::chrono::duration_cast<std::chrono::microseconds>(since).count());
+  };
+  const Epoch before = now();
   const auto lock = take();
   ASSERT_THAT(lock, IsOk());
   EXPECT_GE(lock->epoch(), before);
-  EXPECT_LE(lock->epoch(), static_cast<Epoch>(std::time(nullptr) + 1) * 1'000'000);
+  EXPECT_LE(lock->epoch(), now());
   EXPECT_EQ(lock->last_version(), 0);
 }
 

@@ -164,6 +164,7 @@ void fields(auto& archive, Is<Transport> auto& transport) { archive.bytes("bytes
 void fields(auto& archive, Is<Sealed> auto& sealed) {
   archive("version", sealed.version);
   archive("digest", sealed.digest);
+  archive("decided", sealed.decided);
 }
 void fields(auto& archive, Is<Prepared> auto& prepared) {
   archive("version", prepared.version);

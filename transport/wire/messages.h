@@ -95,6 +95,7 @@ struct Deliver {  // the scheme moves the bytes now or soon; sealed{} follows on
 struct Sealed {  // the last byte is written
   Version version = 0;
   std::optional<Digest> digest;
+  std::optional<bool> decided{};  // true: no `decided` follows; once the version is prepared, it is decided
 };
 struct Decided {
   Version version = 0;

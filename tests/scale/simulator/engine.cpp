@@ -11,15 +11,20 @@ Engine::Answer Engine::hear(const Message& message, Time now) {
     answer.say.emplace_back(Ready{.version = prepare->version});
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     answer.say.emplace_back(Prepared{.version = sealed->version});
+    if (sealed->decided) decide(sealed->version, now, answer);
   } else if (const auto* decided = std::get_if<Decided>(&message)) {
-    if (!incoming_ || incoming_->version != decided->version) return answer;
-    decided_at_ = now;
-    answer.flips_at = next_boundary(now);
+    decide(decided->version, now, answer);
   } else if (std::holds_alternative<Abort>(message)) {
     if (incoming_) answer.say.emplace_back(Released{.slot = incoming_->slot, .lease = incoming_->number});
     incoming_.reset();
   }
   return answer;
+}
+
+void Engine::decide(Version version, Time now, Answer& answer) {
+  if (!incoming_ || incoming_->version != version) return;
+  decided_at_ = now;
+  answer.flips_at = next_boundary(now);
 }
 
 std::vector<Message> Engine::flip(Time now) {

@@ -36,6 +36,7 @@ class Engine {
     SlotId slot;
     LeaseNumber number = 0;
   };
+  void decide(Version version, Time now, Answer& answer);
   Time next_boundary(Time now) const;
 
   Duration step_;

@@ -182,26 +182,25 @@ void DeadlinesWorld::hear(WorkerId id, const Message& message) {
   note(cat(name_of(message), " to ", worker.name));
   if (const auto* const prepare = std::get_if<Prepare>(&message)) return hear(worker, id, *prepare);
   if (!worker.prepare) return;
-  if (std::holds_alternative<Sealed>(message)) {
+  if (const auto* const sealed = std::get_if<Sealed>(&message)) {
     worker.sealed = true;
+    worker.ahead = sealed->decided.has_value();
     worker.limit = worker.limit.or_least(endpoint, now);
     if (worker.to_all) sent_limit_ = worker.limit;
     answer(id, [this, id](Worker& it) {
       if (it.decided) return;
       if (happens(95)) {
         it.prepared = true;
+        const bool ahead = it.ahead;
         say(id, Prepared{.version = it.prepare->version});
+        if (ahead && workers_.contains(id)) decide(workers_.at(id), id);
       } else {
         it.prepared = true;  // the round does not wait for it any longer
         say(id, Failed{.version = it.prepare->version, .why = "torn"});
       }
     });
   } else if (std::holds_alternative<Decided>(message)) {
-    worker.decided = true;
-    worker.limit = Limit::flip(endpoint, now);
-    worker.loads = happens(25);
-    some_load_ |= worker.loads && worker.to_all;
-    answer(id, [this, id](Worker&) { acknowledge(id); });
+    decide(worker, id);
   } else if (std::holds_alternative<Abort>(message)) {
     const Prepare dropped = *std::exchange(worker.prepare, std::nullopt);
     if (slots > 1)
@@ -209,6 +208,14 @@ void DeadlinesWorld::hear(WorkerId id, const Message& message) {
         if (workers_.contains(id)) say(id, Released{.slot = dropped.slot, .lease = dropped.lease});
       });
   }
+}
+
+void DeadlinesWorld::decide(Worker& worker, WorkerId id) {
+  worker.decided = true;
+  worker.limit = Limit::flip(endpoint, now);
+  worker.loads = happens(25);
+  some_load_ |= worker.loads && worker.to_all;
+  answer(id, [this, id](Worker&) { acknowledge(id); });
 }
 
 void DeadlinesWorld::hear(Worker& worker, WorkerId id, const Prepare& prepare) {

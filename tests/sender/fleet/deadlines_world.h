@@ -36,6 +36,7 @@ class DeadlinesWorld : private FleetWorld {
     std::optional<Prepare> prepare{}, served{};
     bool to_all = false;  // the version is the one that the trainer sends, not a catch-up
     bool ready = false, sealed = false, prepared = false, decided = false, loads = false;
+    bool ahead = false;  // it is decided once it is prepared
     int load_messages = 0;
     Limit limit{};  // of what it has to do next
   };
@@ -53,6 +54,7 @@ class DeadlinesWorld : private FleetWorld {
   void hear(WorkerId id, const Message& message);
   void hear(Worker& worker, WorkerId id, const Prepare& prepare);
   void answer(WorkerId id, std::function<void(Worker&)> what);  // later, or never, if it still waits for that
+  void decide(Worker& worker, WorkerId id);                     // it knows the decision, and is prepared
   void acknowledge(WorkerId id);
   void lose(WorkerId id);  // its connection has ended; its process ends, and another may come
 

@@ -72,6 +72,49 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
   EXPECT_TRUE(holds(1, prepare.slot));
 }
 
+// A worker that is alone, and a scheme that neither delivers nor publishes: the decision comes with the seal.
+class AloneReplay : public Replay {
+ protected:
+  AloneReplay() : Replay("", {}) {
+    open();
+    send();
+    id_ = serve(hello("w", 1));
+    version_ = begin();
+    prepare_ = told<Prepare>(id_);
+    say(id_, Ready{.version = version_});
+    seal(version_);
+    EXPECT_TRUE(told<Sealed>(id_).decided);
+  }
+  WorkerId id_ = 0;
+  Version version_ = 0;
+  Prepare prepare_;
+};
+
+TEST_F(AloneReplay, FlipsWithoutAnotherMessage) {
+  say(id_, Prepared{.version = version_});
+  EXPECT_TRUE(told_nothing(id_));
+  say(id_, Ack{.version = version_});
+  EXPECT_TRUE(settled.at(version_)->complete());
+}
+
+// It may have prepared the version and flipped to it, though its message was lost with the connection.
+TEST_F(AloneReplay, KeepsItsLeaseWhereItMayHaveFlipped) {
+  hang_up(id_);
+  EXPECT_TRUE(holds(1, prepare_.slot));
+  EXPECT_EQ(fleet.published(), version_);
+}
+
+TEST_F(AloneReplay, AbortsWhatItCannotPrepare) {
+  say(id_, Failed{.version = version_, .why = "this once"});
+  told<Abort>(id_);
+  EXPECT_THAT(status_of(version_), StatusIs(absl::StatusCode::kAborted, HasSubstr("this once")));
+  EXPECT_EQ(fleet.published(), 1u);
+  release(id_, prepare_);
+  EXPECT_FALSE(holds(1, prepare_.slot));
+  const Version next = send();
+  EXPECT_EQ(take(id_).version, next);
+}
+
 // A lease pipe costs a descriptor: of a worker that left without a lease it is closed, though a process keeps its end.
 TEST_F(LeaseReplay, APipeIsWatchedOnlyWhileItsHolderMayRead) {
   const WorkerId idle = join(hello("idle", 1));

@@ -118,9 +118,10 @@ void RandomWorld::hear(Process& process, const Message& message, std::uint32_t w
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (what % 12 == 0) return speak(process, Failed{.version = sealed->version, .why = "this once"});
     speak(process, Prepared{.version = sealed->version});
+    if (sealed->decided && process.preparing && process.preparing->version == sealed->version)
+      take(process, sealed->version);
   } else if (const auto* decided = std::get_if<Decided>(&message)) {
-    flip(process, decided->version);
-    speak(process, Ack{.version = decided->version, .stall_seconds = 0, .seconds = 0});
+    take(process, decided->version);
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
     process.aside = false;
     const std::optional<Prepare> dropped = std::exchange(process.preparing, std::nullopt);
@@ -131,6 +132,11 @@ void RandomWorld::hear(Process& process, const Message& message, std::uint32_t w
     if (dropped && !process.reads.contains(dropped->slot))
       speak(process, Released{.slot = dropped->slot, .lease = std::exchange(process.leases[dropped->slot], 0)});
   }
+}
+
+void RandomWorld::take(Process& process, Version version) {
+  flip(process, version);
+  speak(process, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
 }
 
 void RandomWorld::flip(Process& process, Version version) {

@@ -49,6 +49,7 @@ class RandomWorld : private FleetWorld {
   void connect(Process& process, std::uint32_t what);
   void hear_next(Process& process, std::uint32_t what);
   void hear(Process& process, const Message& message, std::uint32_t what);
+  void take(Process& process, Version version);  // flips, and says so
   void flip(Process& process, Version version);
   void speak(Process& process, Message message);
   void talk_nonsense(Process& process, std::uint32_t what);

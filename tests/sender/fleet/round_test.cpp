@@ -278,6 +278,61 @@ TEST(Round, AbortsAtOnceWhereADeliveryFailsWhileItIsWritten) {
   EXPECT_EQ(text(round.why_aborted()), "deliver version 7: link down");
 }
 
+// ---- decided with the seal ----
+
+constexpr Round::Rules kAhead = {
+    .single_copy = false, .delivers = false, .behind = false, .each = false, .persists = false, .ahead = true};
+
+Round announced(std::vector<Round::WorkerIdentity> workers, Round::Rules rules = kAhead) {
+  Round round = round_of(std::move(workers), rules);
+  round.sealed(std::nullopt);
+  round.ready(kA), round.ready(kB);
+  EXPECT_EQ(next(round), Action::kAnnounce);
+  if (round.decides_ahead()) round.told_ahead();
+  return round;
+}
+
+TEST(Round, DecidesAheadForAWorkerThatIsAlone) {
+  Round round = announced({{kA, "a"}});
+  EXPECT_TRUE(round.was_told_ahead());
+  EXPECT_EQ(next(round), Action::kNone);
+  EXPECT_TRUE(round.may_flip(kA));
+  EXPECT_FALSE(round.was_told(kA)) << "it is still late with `prepared`, not with its ack";
+  EXPECT_THAT(round.late(), ElementsAre(kA));
+  round.prepared(kA);
+  EXPECT_EQ(next(round), Action::kDecide);
+  round.decided(absl::OkStatus());
+  EXPECT_EQ(next(round), Action::kDecided) << "its limit for the ack begins";
+  EXPECT_THAT(round.to_tell(), ElementsAre(kA));
+  round.acked(kA, 0, 0);
+  EXPECT_EQ(next(round), Action::kSettle);
+}
+
+TEST(Round, AbortsWhatAWorkerThatWasToldAheadCannotPrepare) {
+  Round round = announced({{kA, "a"}});
+  round.failed(kA, "its disk is full");
+  EXPECT_EQ(next(round), Action::kAbort);
+  EXPECT_THAT(text(round.why_aborted()), HasSubstr("its disk is full"));
+}
+
+TEST(Round, DecidesAheadForTheLastOfSeveral) {
+  Round round = round_of({{kA, "a"}, {kB, "b"}}, kAhead);
+  round.sealed(std::nullopt);
+  round.ready(kA);
+  round.lost(kB, absl::UnavailableError("gone"));
+  EXPECT_EQ(next(round), Action::kAnnounce);
+  EXPECT_TRUE(round.decides_ahead());
+}
+
+TEST(Round, DecidesAheadForNoneThatWaitsForAnother) {
+  EXPECT_FALSE(announced({{kA, "a"}, {kB, "b"}}).was_told_ahead());
+  EXPECT_FALSE(announced({{kA, "a", "group"}}).was_told_ahead()) << "a group's ranks flip together";
+  EXPECT_FALSE(announced({}).was_told_ahead());
+  Round::Rules rules = kAhead;
+  rules.ahead = false;
+  EXPECT_FALSE(announced({{kA, "a"}}, rules).was_told_ahead());
+}
+
 TEST(Round, MeasuresItsPhases) {
   const Round round = round_in(Phase::kCommitting);
   EXPECT_GT(round.seconds(Phase::kSealed, Phase::kPreparing), 0);

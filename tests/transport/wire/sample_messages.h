@@ -95,7 +95,7 @@ inline std::vector<Message> sample_messages() {
                   .offer = std::string("\x00\x01", 2),
                   .slots = {1, 7}},
           Ready{.version = 5},
-          Sealed{.version = 5, .digest = digest},
+          Sealed{.version = 5, .digest = digest, .decided = true},
           Prepared{.version = 5, .bytes = BytesRead{.read = 100, .verified = 70}},
           Failed{.version = 5, .why = "the digest differs"},
           Poisoned{.why = "the device failed", .final = true},
