@@ -110,7 +110,7 @@ void SessionWorld::advance() {
 
 void SessionWorld::misbehave() {
   if (!connected_) return connect();
-  if (incoming_ && incoming_->ahead) return lose_connection("hang up behind the decision");  // nothing else may follow
+  if (incoming_ && incoming_->ahead) return lose_connection("hang up after the decision");  // nothing else may follow
   switch (below(10)) {
     case 0: return lose_connection("hang up");
     case 1: return welcome();
