@@ -12,6 +12,7 @@ ThreadPool::ThreadPool(int threads) {
   workers_.reserve(workers);
   try {
     for (std::size_t i = 0; i < workers; ++i) workers_.emplace_back([this] { wait_for_loops(); });
+    use_at_most(threads);
   } catch (...) {
     end();
     throw;
@@ -30,13 +31,13 @@ void ThreadPool::end() {
 void ThreadPool::run_erased(std::size_t tasks, void (*call)(const void*, std::size_t), const void* context) {
   const Loop loop{tasks, call, context};
   next_.store(0, std::memory_order_relaxed);  // no thread is inside: the last run() waited for them
-  const std::size_t helpers = std::min(workers_.size(), tasks == 0 ? 0 : tasks - 1);
+  const std::size_t helpers = std::min(static_cast<std::size_t>(most_ - 1), tasks == 0 ? 0 : tasks - 1);
   if (helpers > 0) {
     {
       std::lock_guard lock(mutex_);
       loop_ = loop;
       ++generation_;
-      open_ = true;
+      open_ = helpers;
     }
     if (helpers == workers_.size()) {
       opened_.notify_all();
@@ -47,7 +48,7 @@ void ThreadPool::run_erased(std::size_t tasks, void (*call)(const void*, std::si
   take_tasks(loop);
   if (helpers > 0) {
     std::unique_lock lock(mutex_);
-    open_ = false;
+    open_ = 0;
     left_.wait(lock, [this] { return inside_ == 0; });
   }
 }
@@ -64,9 +65,10 @@ void ThreadPool::wait_for_loops() {
   std::uint64_t joined = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
-    opened_.wait(lock, [&] { return ending_ || (open_ && generation_ != joined); });
+    opened_.wait(lock, [&] { return ending_ || (open_ > 0 && generation_ != joined); });
     if (ending_) return;
     joined = generation_;
+    --open_;
     ++inside_;
     const Loop loop = loop_;
     lock.unlock();

@@ -2,6 +2,7 @@
 // sleep.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -22,7 +23,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return most_; }
+  // From the next run(), at most so many threads work, and threads() returns that number; at least 1, at most all.
+  void use_at_most(int threads) { most_ = std::clamp(threads, 1, static_cast<int>(workers_.size()) + 1); }
 
   // Calls work(task) once for each task in [0, tasks) on all threads, starting tasks in rising order. Blocks until all
   // are done and their writes visible, but does not wait for a thread that wakes up after the last task was taken. One
@@ -53,10 +56,11 @@ class ThreadPool {
   Loop loop_;
   std::uint64_t generation_ = 0;  // counts loops, so that a worker joins each at most once
   std::size_t inside_ = 0;        // workers that joined the loop and have not left it
-  bool open_ = false;             // whether the loop may be joined
+  std::size_t open_ = 0;          // how many more may join it
   bool ending_ = false;
   std::atomic<std::size_t> next_{0};  // the first task not yet taken; ordered by mutex_ around each loop
   std::vector<std::thread> workers_;
+  int most_ = 1;  // that run() uses, with its caller
 };
 
 }  // namespace bascule::inline v0::kernels

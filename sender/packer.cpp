@@ -7,6 +7,7 @@
 #include <bascule/kernels/pack.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/known_memory.h>
+#include <bascule/sender/pack_pace.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
 
@@ -15,7 +16,7 @@ namespace {
 
 class HostPacker final : public Packer {
  public:
-  explicit HostPacker(kernels::ThreadPool& pool) : pool_(pool) {}
+  explicit HostPacker(kernels::ThreadPool& pool) : pool_(pool), all_(pool.threads()), pace_(all_) {}
 
   bool enqueues() const override { return false; }
   bool makes_tables() const override { return true; }
@@ -23,9 +24,12 @@ class HostPacker final : public Packer {
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>& bytes_done,
                     const SlotTable& table) override {
+    in_pieces_ = packing.in_pieces;
+    if (in_pieces_) pool_.use_at_most(pace_.threads());
     digest_ =
         kernels::pack(packing.segments, packing.addresses, slot.writable(), want_digest, pool_, &bytes_done,
                       packing.arithmetic, {.totals = want_digest ? table.totals : std::span<kernels::TileTotal>()});
+    pool_.use_at_most(all_);
     return absl::OkStatus();
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream, const SlotTable& table) override {
@@ -34,9 +38,15 @@ class HostPacker final : public Packer {
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline) override { return digest_; }
+  void took(double pack, double rest) override {
+    if (in_pieces_) pace_.took(pack, rest);
+  }
 
  private:
   kernels::ThreadPool& pool_;
+  const int all_;  // its threads
+  PackPace pace_;
+  bool in_pieces_ = false;
   std::optional<Digest> digest_;
 };
 

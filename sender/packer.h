@@ -69,6 +69,8 @@ class Packer {
                               const SlotTable& table) = 0;
   // Blocks until the slot is filled, or returns DEADLINE_EXCEEDED. Returns the digest, if one was requested.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
+  // The version of the last pack() settled. `rest`: seconds from the end of its pack until its workers had prepared it.
+  virtual void took(double /*pack*/, double /*rest*/) {}
 };
 
 }  // namespace bascule::inline v0

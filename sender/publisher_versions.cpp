@@ -278,6 +278,7 @@ absl::StatusOr<SendReport> Publisher::settled_here(Deadline deadline) {
   if (endpoint_.held) BASCULE_TRY(annotate(slots_->freeze({coordinator_->epoch(), 0}), "make the version read-only"));
   report->seconds.wait = measured_.wait;
   report->seconds.pack = measured_.pack;
+  packer_->took(measured_.pack, report->seconds.deliver + report->seconds.prepare);
   report->memory = slots_->set()->memory.begin()->second.description;
   if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
     report->warnings.push_back(cat("freeing memory on a device: ", message_of(kept)));

@@ -70,6 +70,28 @@ TEST_P(ThreadPoolOf, AllThreadsWorkAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolOf, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
 
+TEST(ThreadPool, UsesAtMostSoManyThreads) {
+  ThreadPool pool(8);
+  for (const int most : {3, 8, 1, 5, 0, 100}) {
+    pool.use_at_most(most);
+    EXPECT_EQ(pool.threads(), std::clamp(most, 1, 8));
+    std::atomic<int> inside{0}, at_once{0};
+    for (int i = 0; i < 50; ++i)
+      pool.run(200, [&](std::size_t) {
+        const int now = ++inside;
+        for (int seen = at_once; now > seen && !at_once.compare_exchange_weak(seen, now);) continue;
+        std::this_thread::yield();
+        --inside;
+      });
+    EXPECT_LE(at_once.load(), pool.threads());
+    // So many also take part.
+    pool.run(static_cast<std::size_t>(pool.threads()), [&](std::size_t) {
+      ++inside;
+      while (inside.load() < pool.threads()) std::this_thread::yield();
+    });
+  }
+}
+
 TEST(ThreadPool, ZeroMeansOnePerUsableCore) { EXPECT_EQ(ThreadPool(0).threads(), usable_cores()); }
 
 TEST(ThreadPool, TheCallerTakesPart) {

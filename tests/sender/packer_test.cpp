@@ -4,6 +4,7 @@
 
 #include "support/status.h"
 #include <bascule/schemes/registry.h>
+#include <bascule/sender/pack_pace.h>
 #include <bascule/transport/device.h>
 
 namespace bascule {
@@ -38,6 +39,32 @@ TEST(Packer, OfADeviceThatIsNotThereSaysWhyWhereverTheSlotsLie) {
     const absl::Status refused = Packer::choose(*scheme, 99, pool).status();
     EXPECT_EQ(refused.code(), why_no_cuda().ok() ? StatusCode::kUnavailable : StatusCode::kUnimplemented) << refused;
   }
+}
+
+TEST(PackPace, TakesAThreadAwayWhileTheCopiesEndLate) {
+  PackPace pace(16);
+  EXPECT_EQ(pace.threads(), 16);
+  pace.took(50e-3, 20e-3);
+  EXPECT_EQ(pace.threads(), 15);
+  for (int i = 0; i < 20; ++i) pace.took(50e-3, 20e-3);
+  EXPECT_EQ(pace.threads(), 8);
+  pace.took(50e-3, 3e-3);
+  EXPECT_EQ(pace.threads(), 8) << "both end at about the same time";
+  pace.took(50e-3, 0.5e-3);
+  EXPECT_EQ(pace.threads(), 9) << "the copies wait for the pack";
+  for (int i = 0; i < 20; ++i) pace.took(50e-3, 0);
+  EXPECT_EQ(pace.threads(), 16);
+}
+
+TEST(PackPace, ChangesNothingForFewThreadsOrShortPacks) {
+  for (const int threads : {1, 2, 8}) {
+    PackPace pace(threads);
+    pace.took(1, 1);
+    EXPECT_EQ(pace.threads(), threads);
+  }
+  PackPace pace(16);
+  pace.took(4e-3, 4e-3);
+  EXPECT_EQ(pace.threads(), 16);
 }
 
 }  // namespace
