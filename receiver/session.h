@@ -128,6 +128,7 @@ class Session {
   void on_sealed(const Sealed& sealed);
   void on_prepared(const absl::Status& status);
   void on_decided(Version version);
+  void broke_protocol(std::string_view how);  // the sender "decided version 4, which is not prepared"
   void on_abort(const Abort& abort);
   void offer(LocalVersion local);
   void decide(LocalVersion local);

@@ -95,6 +95,7 @@ void Session::on_sealed(const Sealed& sealed) {
   if (incoming == nullptr || incoming->publication.version != sealed.version || !incoming->ready ||
       preparation_->failed)
     return;
+  if (incoming->sealed) return broke_protocol(cat("sealed version ", sealed.version, " twice"));
   incoming->publication.digest = sealed.digest;
   incoming->sealed = true;
   incoming->decided = sealed.decided.value_or(false);
@@ -156,11 +157,7 @@ void Session::on_decided(Version version) {
     }
     return connection_.send(Ack{.version = version});
   }
-  if (!comes || !incoming->prepared) {
-    detach();
-    return retry(
-        invalid_argument("the sender broke the protocol: it decided version ", version, ", which is not prepared"));
-  }
+  if (!comes || !incoming->prepared) return broke_protocol(cat("decided version ", version, ", which is not prepared"));
   LocalVersion local = preparation_->local;
   if (due_ack_) connection_.send(Loading{.version = version});    // it waits until the engine has loaded the last one
   if (due_ack_ && leases_.serves(local)) return drop_incoming();  // the same version again: its ack follows
@@ -177,6 +174,11 @@ void Session::on_decided(Version version) {
     return connection_.send(Ack{.version = version});  // given again what it serves: the set that it reads stays
   }
   decide(std::move(local));
+}
+
+void Session::broke_protocol(std::string_view how) {
+  detach();
+  retry(invalid_argument("the sender broke the protocol: it ", how));
 }
 
 // The engine takes it at its next token boundary.

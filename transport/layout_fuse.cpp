@@ -1,5 +1,6 @@
 // Tensors of a layout that a worker wants to read as one.
 #include <algorithm>
+#include <unordered_set>
 
 #include <bascule/transport/layout.h>
 #include <bascule/transport/placing_rank.h>
@@ -9,25 +10,26 @@ namespace bascule::inline v0 {
 
 absl::StatusOr<TensorSpec> Layout::join(std::span<const std::string> names) const {
   TensorSpec joined;
-  std::vector<const Placement*> taken;
+  std::unordered_set<const Placement*> taken;
+  const Placement* first = nullptr;
   for (const std::string& name : names) {
     const Placement* tensor = find(name);
     if (tensor == nullptr) return invalid_argument("tensor ", name, " is not sent");
-    if (std::ranges::find(taken, tensor) != taken.end()) return invalid_argument("tensor ", name, " stands twice");
+    if (!taken.insert(tensor).second) return invalid_argument("tensor ", name, " stands twice");
     if (tensor->spec.shape.empty())
       return invalid_argument("tensor ", to_string(tensor->spec), " is a scalar; it has no dimension to join along");
     const std::span<const std::int64_t> shape = tensor->spec.shape;
-    if (taken.empty()) {
+    if (first == nullptr) {
+      first = tensor;
       joined.dtype = tensor->spec.dtype;
       joined.shape = tensor->spec.shape;
     } else if (tensor->spec.dtype != joined.dtype ||
                !std::ranges::equal(shape.subspan(1), std::span(joined.shape).subspan(1))) {
-      return invalid_argument("tensor ", to_string(tensor->spec), " cannot follow ", to_string(taken[0]->spec),
+      return invalid_argument("tensor ", to_string(tensor->spec), " cannot follow ", to_string(first->spec),
                               "; their types and all dimensions but the first must be the same");
     } else if (__builtin_add_overflow(joined.shape[0], shape[0], joined.shape.data())) {
       return invalid_argument("tensor ", to_string(tensor->spec), " makes the joined tensor longer than 2^63");
     }
-    taken.push_back(tensor);
   }
   if (taken.empty()) return invalid_argument("no tensors to join");
   return joined;

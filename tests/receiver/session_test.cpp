@@ -310,6 +310,18 @@ TEST_F(SessionTest, NeverFlipsToWhatWasDecidedAheadAndCannotBePrepared) {
   flip_to(3);
 }
 
+// A second preparation would begin while the engine takes the first one.
+TEST_F(SessionTest, LeavesASenderThatSealsAVersionTwice) {
+  join();
+  come_back();
+  tell(1, 0);
+  memory_.page.seal(0, 1, memory_.layout.bytes(), std::nullopt);
+  for (int i = 0; i < 2; ++i) sender_.say(Sealed{.version = 1, .digest = std::nullopt, .decided = true});
+  come_back();
+  publish(2, 1);
+  flip_to(2);
+}
+
 // It was sent a version again to which rank 0 had it flip meanwhile.
 TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   join(1, 2);
