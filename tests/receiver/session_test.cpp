@@ -315,9 +315,10 @@ TEST_F(SessionTest, LeavesASenderThatSealsAVersionTwice) {
   join();
   come_back();
   tell(1, 0);
-  memory_.page.seal(0, 1, memory_.layout.bytes(), std::nullopt);
-  for (int i = 0; i < 2; ++i) sender_.say(Sealed{.version = 1, .digest = std::nullopt, .decided = true});
-  come_back();
+  seal(1, 0);
+  seal(1, 0);
+  sender_.greeted(/*hangs_up=*/false);
+  welcome();
   publish(2, 1);
   flip_to(2);
 }
