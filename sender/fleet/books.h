@@ -61,9 +61,11 @@ struct Books {
   // Whether bytes leave while a version is written; if so, it should be written in pieces.
   bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
-  // Whether a worker that is alone can be told of the decision with the seal: then nothing but that worker may be asked
-  // before it, neither the scheme nor, with a single copy, the trainer.
-  bool decides_ahead() const { return !rules.delivers && !rules.publishes && !slots.single_copy(); }
+  // Whether a worker that is alone can be told of the decision with the seal: nothing but that worker is asked before
+  // it, neither the scheme nor, with a single copy, the trainer. And it verifies soon: it does not read all bytes.
+  bool decides_ahead() const {
+    return !rules.delivers && !rules.publishes && !slots.single_copy() && endpoint.digest != DigestMode::kAlways;
+  }
 
   // Adds a warning to the next report, which has a limit: workers can come and go any number of times between two
   // sends.

@@ -104,10 +104,14 @@ bool Progress::act(Round::Action action, InFlightVersion& version, FleetTurn& tu
 void Progress::announce(InFlightVersion& version, FleetTurn& turn) {
   const Round& round = version.round;
   books_.leave_time(version, turn);
-  const bool ahead = round.decides_ahead();
+  const std::vector<WorkerId> to = round.remaining();
+  // A worker that copies may take long to verify. If it stopped meanwhile, it would keep the slot, though it may not
+  // have flipped; and beside the copy, the saved turn is nothing.
+  const Member* const alone = round.decides_ahead() ? books_.roster.find(to.front()) : nullptr;
+  const bool ahead = alone != nullptr && !alone->copies_behind();
   Sealed sealed{.version = version.version(), .digest = version.publication().digest};
   if (ahead) sealed.decided = true;
-  books_.say(round.remaining(), std::move(sealed), turn);
+  books_.say(to, sealed, turn);
   if (ahead) version.round.told_ahead();
 }
 

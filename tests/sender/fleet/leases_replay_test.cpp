@@ -75,20 +75,48 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
 // A worker that is alone, and a scheme that neither delivers nor publishes: the decision comes with the seal.
 class AloneReplay : public Replay {
  protected:
-  AloneReplay() : Replay("", {}) {
+  explicit AloneReplay(std::string_view options = "") : Replay(options, {}) {
     open();
     send();
-    id_ = serve(hello("w", 1));
+    id_ = join(hello("w", 1));
+    served_ = take(id_);
     version_ = begin();
     prepare_ = told<Prepare>(id_);
     say(id_, Ready{.version = version_});
     seal(version_);
-    EXPECT_TRUE(told<Sealed>(id_).decided);
+    decided_ = told<Sealed>(id_).decided;
+    EXPECT_EQ(decided_.has_value(), options.empty());
   }
   WorkerId id_ = 0;
   Version version_ = 0;
-  Prepare prepare_;
+  Prepare served_, prepare_;
+  std::optional<bool> decided_;
 };
+
+class DigestAlwaysReplay : public AloneReplay {
+ protected:
+  DigestAlwaysReplay() : AloneReplay("digest=always") {}
+};
+
+TEST_F(DigestAlwaysReplay, WaitsForTheDecision) {
+  EXPECT_FALSE(decided_);
+  say(id_, Prepared{.version = version_});
+  told<Decided>(id_);
+}
+
+// It may take long to verify the version.
+TEST_F(AloneReplay, WaitsForTheDecisionWhereItCopies) {
+  say(id_, Prepared{.version = version_});
+  say(id_, Ack{.version = version_});
+  release(id_, served_);
+  const Version next = begin();
+  told<Prepare>(id_);
+  say(id_, Ready{.version = next, .copies_behind = true});
+  seal(next);
+  EXPECT_FALSE(told<Sealed>(id_).decided);
+  say(id_, Prepared{.version = next});
+  told<Decided>(id_);
+}
 
 TEST_F(AloneReplay, FlipsWithoutAnotherMessage) {
   say(id_, Prepared{.version = version_});
