@@ -52,6 +52,10 @@ class Stages:
             self._begin("commit")
         elif (self._stage, message) in (("prepare", "prepared"), ("commit", "ack")):
             self._done.add(worker)
+        elif message == "ack" and self._stage == "prepare":  # it takes part alone, and learned the decision with "sealed"
+            self._begin("commit")
+            self._tell()
+            self._done.add(worker)
         elif message in _LEAVES:
             self._workers.discard(worker)
             self._done.discard(worker)

@@ -36,6 +36,21 @@ def test_each_stage_is_reported_worker_by_worker(endpoint, engines):
                 ("commit", 0, 2), ("commit", 1, 2), ("commit", 2, 2)]
 
 
+def test_a_worker_that_takes_part_alone_passes_all_stages(endpoint, engines):
+    seen = []
+    with bascule.Sender(endpoint, progress=seen.append) as sender:
+        sender.register_model({"w": numpy.zeros(1000, numpy.float32)})
+        engine = engines(endpoint, "a")
+        sender.wait_for_workers(1)
+        for version in (1, 2):
+            seen.clear()
+            sender.send_async()
+            engine.ask("commit", version=version)
+            assert sender.wait_async().complete
+            until(lambda: ("commit", 1, 1) in seen)
+            assert seen == [("pack", 0, 1), ("pack", 1, 1), ("prepare", 0, 1), ("prepare", 1, 1), ("commit", 0, 1), ("commit", 1, 1)]
+
+
 def test_a_worker_that_fails_no_longer_takes_part(endpoint):
     from bascule.progress import Stages
 
