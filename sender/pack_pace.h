@@ -18,7 +18,7 @@ class PackPace {
   int threads() const { return threads_; }
 
   // A send took so many seconds to pack, and so many from the end of the pack until its workers had the version.
-  // Shorter packs than 5 ms tell nothing: the workers' threads need that long to wake.
+  // Packs under 5 ms change nothing: beside them, the turns between the processes count.
   void took(double pack, double rest) {
     if (pack < 5e-3) return;
     if (rest > pack / 10) threads_ = std::max(threads_ - 1, least_);
