@@ -55,6 +55,7 @@ class SourceMemory {
   explicit SourceMemory(ReachedMemory memory) : memory_(std::move(memory)) {}
 
   std::span<const std::byte> bytes() const { return memory_.bytes; }
+  const ReachedMemory& reached() const { return memory_; }
   // Registers the memory with the queue's device; later calls, with the same queue, do nothing. Blocks. Returns how
   // many bytes one copy should have.
   absl::StatusOr<std::uint64_t> reach(DeviceQueue& queue);

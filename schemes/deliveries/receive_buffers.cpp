@@ -6,18 +6,26 @@
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+constexpr std::string_view kWhat = "a receive buffer for the weights";
+
+}  // namespace
 
 absl::Status ReceiveBuffers::open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept) {
   allocate_ = std::move(allocate);
   device_ = device;
   bytes_ = bytes;
-  kept_ = kept;
-  while (buffers_.size() < kept_) BASCULE_TRY(add().status());
+  while (kept_ < kept) {
+    BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, allocate_(bytes_, kWhat));
+    keep(std::move(memory));
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::add() {
-  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, allocate_(bytes_, "a receive buffer for the weights"));
+void ReceiveBuffers::keep(std::shared_ptr<std::byte> memory) { add(std::move(memory))->place = kept_++; }
+
+ReceiveBuffers::Buffer* ReceiveBuffers::add(std::shared_ptr<std::byte> memory) {
   buffers_.push_back(std::make_unique<Buffer>(Buffer{.number = next_++,
                                                      .state = Buffer::State::kFree,
                                                      .memory = std::move(memory),
@@ -30,19 +38,38 @@ void ReceiveBuffers::drop(Buffer& buffer) {
   std::erase_if(buffers_, [&](const auto& each) { return each.get() == &buffer; });
 }
 
-absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::begin(Version version, std::span<const Version> spared) {
+void ReceiveBuffers::free_untaken() {
+  std::erase_if(buffers_, [](const auto& each) { return each->state == Buffer::State::kWhole && each->lease; });
   for (const auto& each : buffers_)
     if (each->state == Buffer::State::kWhole) each->state = Buffer::State::kFree;
+}
+
+ReceiveBuffers::Buffer* ReceiveBuffers::find_free(const Usable& usable) {
   const auto found = std::ranges::find_if(buffers_, [&](const auto& each) {
-    return each->state == Buffer::State::kFree && std::ranges::find(spared, each->version) == spared.end();
+    return each->state == Buffer::State::kFree && (usable == nullptr || usable(*each));
   });
-  Buffer* buffer = found == buffers_.end() ? nullptr : found->get();
+  return found == buffers_.end() ? nullptr : found->get();
+}
+
+absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::begin(Version version, const Usable& usable) {
+  free_untaken();
+  Buffer* buffer = find_free(usable);
   if (buffer == nullptr) {
-    BASCULE_ASSIGN(buffer, add());
+    BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, allocate_(bytes_, kWhat));
+    buffer = add(std::move(memory));
   }
   buffer->state = Buffer::State::kIncoming;
   buffer->version = version;
   buffer->digest.reset();
+  return buffer;
+}
+
+ReceiveBuffers::Buffer* ReceiveBuffers::borrow(Version version, std::shared_ptr<std::byte> memory,
+                                               std::shared_ptr<const void> lease) {
+  Buffer* const buffer = add(std::move(memory));
+  buffer->state = Buffer::State::kIncoming;
+  buffer->version = version;
+  buffer->lease = std::move(lease);
   return buffer;
 }
 
@@ -52,7 +79,7 @@ void ReceiveBuffers::came(Buffer& buffer, std::optional<Digest> digest) {
 }
 
 void ReceiveBuffers::give_up(Buffer& buffer, bool still_written) {
-  if (still_written) return drop(buffer);
+  if (still_written || buffer.lease) return drop(buffer);
   buffer.state = Buffer::State::kFree;
 }
 
@@ -81,12 +108,7 @@ void ReceiveBuffers::end_read(std::uint32_t number) {
   Buffer* const buffer = read(number);
   if (buffer == nullptr) return;
   buffer->state = Buffer::State::kFree;
-  if (buffers_.size() > kept_ && !place_of(*buffer)) drop(*buffer);
-}
-
-std::optional<std::size_t> ReceiveBuffers::place_of(const Buffer& buffer) const {
-  const std::size_t place = buffer.number - kOwnMemory;
-  return place < kept_ ? std::optional(place) : std::nullopt;
+  if (buffer->lease || (buffers_.size() > kept_ && !buffer->place)) drop(*buffer);
 }
 
 }  // namespace bascule::inline v0

@@ -1,10 +1,12 @@
-// ReceiveBuffers: a worker's own memory for versions. Each buffer holds one version; this class decides which buffer is
-// written next.
+// ReceiveBuffers: a worker's own memory for versions, and memory of other workers that it has borrowed. Each buffer
+// holds one version; this class decides which buffer is written next.
 //
 //   free ──begin()──▶ incoming ──came()──▶ whole ──take()──▶ read ──end_read()──▶ free
 //                       │                    │
 //                       │                    └── begin() of another version ──▶ free
 //                       └── give_up() ──▶ free, or freed if a device may still write it
+//
+// A borrowed buffer begins with borrow(), and is dropped, with its lease, instead of becoming free.
 //
 // A buffer's number is never reused for other memory. Not thread-safe.
 #pragma once
@@ -15,7 +17,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -38,15 +39,26 @@ class ReceiveBuffers {
     std::shared_ptr<std::byte> memory;
     Version version = 0;  // the version that it holds, or held last
     std::optional<Digest> digest;
+    std::optional<std::size_t> place{};   // its index among the buffers that are kept
+    std::shared_ptr<const void> lease{};  // a borrowed buffer's: its owner does not write it meanwhile
   };
+  using Usable = std::function<bool(const Buffer& buffer)>;
 
-  // Makes `kept` buffers of `bytes` bytes on `device` (or kHost), which get the lowest numbers and are kept. begin()
-  // makes another whenever it finds none that it can use.
+  // Makes `kept` buffers of `bytes` bytes on `device` (or kHost), which are kept. begin() makes another whenever it
+  // finds none that it can use.
   absl::Status open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept);
+  // Adds a buffer that is kept.
+  void keep(std::shared_ptr<std::byte> memory);
 
-  // Returns a buffer for an incoming version. First frees the buffers of versions that came and were not taken. Skips
-  // free buffers whose last version is in `spared`, because other processes still read them.
-  absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared = {});
+  // Frees the buffers of versions that came and were not taken.
+  void free_untaken();
+  // Returns a free buffer; null if there is none. Skips those that are not `usable`, because other processes still read
+  // them; a null `usable` accepts all.
+  Buffer* find_free(const Usable& usable);
+  // Frees what was not taken, and returns a buffer for an incoming version: one that find_free() finds, or a new one.
+  absl::StatusOr<Buffer*> begin(Version version, const Usable& usable = nullptr);
+  // Returns a buffer for a version that comes to another worker's memory.
+  Buffer* borrow(Version version, std::shared_ptr<std::byte> memory, std::shared_ptr<const void> lease);
   void came(Buffer& buffer, std::optional<Digest> digest);
   void give_up(Buffer& buffer, bool still_written);
   Buffer* whole(Version version);  // null if no buffer holds all of that version
@@ -55,11 +67,9 @@ class ReceiveBuffers {
   void end_read(std::uint32_t number);
 
   std::uint64_t bytes() const { return bytes_; }
-  // The buffer's index among those that open() made; nullopt if it was made later.
-  std::optional<std::size_t> place_of(const Buffer& buffer) const;
 
  private:
-  absl::StatusOr<Buffer*> add();
+  Buffer* add(std::shared_ptr<std::byte> memory);
   void drop(Buffer& buffer);
 
   Allocate allocate_;

@@ -19,6 +19,7 @@ absl::StatusOr<std::vector<ProcessFd>> duplicates_of(const std::vector<ProcessFd
 }
 
 absl::Status check_shown(const RelayMessage& message, std::size_t descriptors) {
+  if (!message.why.empty()) return absl::ResourceExhaustedError(cat("it has no receive buffers: ", message.why));
   if (descriptors < 2 || descriptors > kMostBuffers + 1)
     return invalid_argument("it broke the relay's protocol: expected a progress page and 1 to ", kMostBuffers,
                             " receive buffers, found ", descriptors, " descriptors");

@@ -41,4 +41,14 @@ absl::Status EngineBuffers::read(const Publication&, const ByteRange& range, con
   return buffers_.at(found_).read(range, into);
 }
 
+absl::StatusOr<std::optional<EngineBuffers::Shared>> EngineBuffers::share(const Publication& publication) {
+  BASCULE_ASSIGN(ProcessFd lease, progress_->lease(found_));
+  const std::optional<ProgressView::Progress> progress = progress_->find(publication.version);
+  if (!progress || progress->buffer != found_) return std::nullopt;
+  const ReachedMemory& memory = buffers_.at(found_).reached();
+  return Shared{.memory = {memory.owner, const_cast<std::byte*>(memory.bytes.data())},
+                .lease = std::move(lease),
+                .buffer = found_};
+}
+
 }  // namespace bascule::inline v0::relay

@@ -1,4 +1,5 @@
-// EngineBuffers: another engine's receive buffers, from which a worker copies versions.
+// EngineBuffers: another engine's receive buffers, from which a worker copies versions or, on that engine's device,
+// reads them in place.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,24 @@ class EngineBuffers final : public Source {
   absl::StatusOr<std::optional<std::uint64_t>> available(const Publication& publication) override;
   absl::Status read(const Publication& publication, const ByteRange& range, const Landing& into) override;
 
+  // A buffer to read in place. The engine does not write it until the lease is closed.
+  struct Shared {
+    std::shared_ptr<std::byte> memory;  // keeps it mapped; it is mapped read-only
+    ProcessFd lease;
+    std::size_t buffer = 0;
+  };
+  // Leases the buffer of a version that available() has found. Returns nullopt if it no longer has that version.
+  absl::StatusOr<std::optional<Shared>> share(const Publication& publication);
+  // The buffer of the version that available() found last.
+  std::size_t found() const { return found_; }
+
  private:
   absl::Status import(const RelayMemory& here, const RelayMessage& message, std::vector<UniqueFd> descriptors);
 
   absl::Status imported_;
   std::optional<ProgressView> progress_;
   std::vector<SourceMemory> buffers_;
-  std::size_t found_ = 0;  // the buffer of the version that available() found last
+  std::size_t found_ = 0;
 };
 
 }  // namespace bascule::inline v0::relay

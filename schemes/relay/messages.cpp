@@ -10,8 +10,9 @@ namespace bascule::inline v0::relay {
 namespace {
 
 // In the order of RelayMessage::Kind.
-constexpr std::array<std::string_view, 11> kNames = {"in place", "buffers", "alone", "got",    "left",  "cannot",
-                                                     "take",     "from",    "over",  "engine", "forget"};
+constexpr std::array<std::string_view, 13> kNames = {"in place", "here",   "buffers", "alone", "got",
+                                                     "left",     "cannot", "take",    "from",  "over",
+                                                     "engine",   "forget", "show"};
 
 constexpr std::size_t kMostBytes = 16u << 10;  // of one message
 constexpr std::size_t kMostSpared = 64;
@@ -21,6 +22,7 @@ void fields(auto& archive, auto& kind, auto& message) {
   archive("number", message.number);
   archive("source", message.source);
   archive("whole", message.whole);
+  archive("share", message.share);
   archive("spared", message.spared);
   archive.bytes("place", message.place);
   archive("allocated", message.allocated);

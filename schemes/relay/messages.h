@@ -1,7 +1,7 @@
 // RelayMessage: what the two ends of a relay send each other. schemes/relay/README.md says which message comes when.
 //
-//   worker → sender   in place, buffers (with descriptors), alone, got, left, cannot
-//   sender → worker   take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
+//   worker → sender   in place, here, buffers (with descriptors), alone, got, left, cannot
+//   sender → worker   show, take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
 //
 // On the wire a message is a CBOR map.
 #pragma once
@@ -29,21 +29,26 @@ inline constexpr std::size_t kMostBuffers = 8;  // of one engine, shown to other
 struct RelayMessage {
   enum class Kind {
     kInPlace,  // this worker reads the slots in place: nothing is delivered to it
-    kBuffers,  // this worker copies. Descriptors: its progress page, then its receive buffers, `allocated` bytes each
+    kHere,     // this worker reads on the GPU `place`, and has no receive buffers
+    kBuffers,  // this worker copies. Descriptors: its progress page, then its receive buffers, `allocated` bytes each;
+               // none if it could not make them, for the reason `why`
     kAlone,    // delivery `number` comes to memory that no other engine can see
-    kGot,      // all bytes of delivery `number` are here; its sources are no longer read
+    kGot,      // all bytes of delivery `number` are here, or leased; its sources are no longer copied from
     kLeft,     // delivery `number` was refused or given up, or failed after `got`; its sources are no longer read
     kCannot,   // `source` cannot be read for delivery `number`, for the reason `why`: send another source
-    kTake,     // copy delivery `number` from `source`; other engines read the buffers of the versions `spared`
+    kTake,     // get delivery `number` from `source`: copy it or, if `share`, read it where it comes to. Other engines
+               // copy from the buffers of the versions `spared`
     kFrom,     // copy the rest of delivery `number` from `source`
     kOver,     // delivery `number` was given up
     kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
-    kForget    // the engine `source` is gone
+    kForget,   // the engine `source` is gone
+    kShow      // make receive buffers and show them: the other engines of the place share them
   };
   Kind kind = Kind::kInPlace;
   std::uint64_t number = 0;  // of a delivery
   SourceId source = kTrainer;
   bool whole = false;  // the source has all of the version (or no longer has it)
+  bool share = false;
   std::vector<Version> spared{};
   std::string place{};          // where the buffers are: the GPU's UUID
   std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules

@@ -1,7 +1,10 @@
 #include <bascule/schemes/relay/progress_page.h>
 
+#include <fcntl.h>
+
 #include <new>
 
+#include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/memfd.h>
 #include <bascule/transport/status.h>
 
@@ -12,6 +15,8 @@ constexpr std::uint64_t kMagic = 0x79616c6572736142;  // "Basrelay", little-endi
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::size_t kLineBytes = 64;
 static_assert((kMostBuffers + 1) * sizeof(ProgressLine) <= kPageBytes);
+
+constexpr std::size_t offset_of_line(std::size_t buffer) { return kLineBytes * (buffer + 1); }
 
 }  // namespace
 
@@ -24,7 +29,7 @@ absl::StatusOr<ProgressPage> ProgressPage::make() {
 }
 
 ProgressLine& ProgressPage::line(std::size_t buffer) {
-  return *reinterpret_cast<ProgressLine*>(memory_.writable().data() + kLineBytes * (buffer + 1));
+  return *reinterpret_cast<ProgressLine*>(memory_.writable().data() + offset_of_line(buffer));
 }
 
 // A reader that finds the version never finds too many bytes: the store of 0 comes first.
@@ -43,18 +48,26 @@ void ProgressPage::advance(std::size_t buffer, std::uint64_t bytes_done) {
 
 void ProgressPage::clear(std::size_t buffer) { line(buffer).version.store(0, std::memory_order_release); }
 
+// The fences here and in lease(): the kernel looks for locks without a barrier.
+bool ProgressPage::is_leased(std::size_t buffer) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return is_locked(memory_.descriptor.get(), offset_of_line(buffer));
+}
+
 absl::StatusOr<ProgressView> ProgressView::map(int fd) {
   BASCULE_TRY(check_sealed(fd, kPageBytes));
   ProgressView view;
   BASCULE_ASSIGN(view.mapping_, Mapping::map(fd, kPageBytes, Access::kReadOnly));
   if (*reinterpret_cast<const std::uint64_t*>(view.mapping_.bytes().data()) != kMagic)
     return invalid_argument("an engine's progress page is not one; run the same version of Bascule everywhere");
+  view.descriptor_ = ProcessFd::copy_of(fd);
+  if (!view.descriptor_) return errno_status(errno, "keep the descriptor of an engine's progress page");
   return view;
 }
 
 std::optional<ProgressView::Progress> ProgressView::find(Version version) const {
   for (std::size_t buffer = 0; buffer < kMostBuffers; ++buffer) {
-    const auto& line = *reinterpret_cast<const ProgressLine*>(mapping_.bytes().data() + kLineBytes * (buffer + 1));
+    const auto& line = *reinterpret_cast<const ProgressLine*>(mapping_.bytes().data() + offset_of_line(buffer));
     if (line.version.load(std::memory_order_acquire) != version) continue;
     const std::uint64_t bytes_done = line.bytes_done.load(std::memory_order_acquire);
     // If those bytes belong to a later version, the acquire before makes its number visible here.
@@ -62,6 +75,17 @@ std::optional<ProgressView::Progress> ProgressView::find(Version version) const 
       return Progress{.buffer = buffer, .bytes_done = bytes_done};
   }
   return std::nullopt;
+}
+
+// The page is opened again, since duplicates of a descriptor share one lock.
+absl::StatusOr<ProcessFd> ProgressView::lease(std::size_t buffer) const {
+  const std::string page = cat("/proc/self/fd/", descriptor_.get());
+  ProcessFd opened = ProcessFd::make([&] { return ::open(page.c_str(), O_RDONLY | O_CLOEXEC); });
+  if (!opened) return errno_status(errno, "open an engine's progress page again");
+  BASCULE_ASSIGN(const bool locked, try_lock(opened.get(), FileLock::kShared, offset_of_line(buffer)));
+  if (!locked) return unavailable("an engine's progress page is locked");
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return opened;
 }
 
 }  // namespace bascule::inline v0::relay

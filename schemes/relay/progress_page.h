@@ -4,8 +4,12 @@
 //   line 0   | magic 8 |
 //   line 1…  | version 8 | bytes done 8 |      one for each buffer that it shows
 //
-// A line has 64 bytes. The engine stores, others load. A buffer that others read is spared (messages.h): its line keeps
-// the version as long as they read.
+// A line has 64 bytes. The engine stores, others load. A buffer from which others copy is spared (messages.h): its line
+// keeps the version as long as they copy.
+//
+// A lease on a buffer is a shared lock on the first byte of its line, held by an engine that reads the buffer in place.
+// The kernel ends it with the engine's process. The owner takes a version away from the page before it looks for
+// leases, and an engine looks for the version again once it has its lock, so one of the two sees the other.
 #pragma once
 
 #include <atomic>
@@ -15,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/schemes/relay/messages.h>
+#include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/slot_memory.h>
 #include <bascule/transport/version.h>
@@ -38,6 +43,8 @@ class ProgressPage {
   void begin(std::size_t buffer, Version version);
   void advance(std::size_t buffer, std::uint64_t bytes_done);
   void clear(std::size_t buffer);
+  // Whether another engine has a lease on it. Call clear() first.
+  bool is_leased(std::size_t buffer) const;
 
  private:
   ProgressLine& line(std::size_t buffer);
@@ -56,8 +63,11 @@ class ProgressView {
   };
   // Returns nullopt if no buffer holds or receives that version. Never waits.
   std::optional<Progress> find(Version version) const;
+  // Takes a lease on a buffer, which ends when the result is closed. Call find() again afterwards.
+  absl::StatusOr<ProcessFd> lease(std::size_t buffer) const;
 
  private:
+  ProcessFd descriptor_;
   Mapping mapping_;
 };
 

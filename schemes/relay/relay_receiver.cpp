@@ -21,6 +21,11 @@ constexpr microseconds kShortPause{20}, kLongPause{200};
 constexpr std::size_t kMostEarly = 64;
 // A copy that has begun ends within this time, unless the device hangs.
 constexpr absl::Duration kUnderWay = absl::Seconds(10);
+// The leases on an aborted version end when its readers learn of the next one.
+constexpr absl::Duration kLeaseEnds = absl::Milliseconds(20);
+// How long an engine takes at most to mend its copy, and how often those that share it look again.
+constexpr absl::Duration kMending = absl::Seconds(2);
+constexpr std::chrono::milliseconds kMendingPause{5};
 
 absl::StatusOr<ProcessFd> duplicate(int descriptor) {
   ProcessFd made = ProcessFd::make([&] { return ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0); });
@@ -55,23 +60,23 @@ class RelayReceiver::Turn {
 
 absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
                                                                    std::size_t kept, bool digests) {
-  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), digests));
+  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), std::min(kept, kMostBuffers), digests));
   BASCULE_ASSIGN(made->queue_, made->memory_.open_queue());
   BASCULE_ASSIGN(made->progress_, ProgressPage::make());
-  const std::size_t shown = std::min(kept, kMostBuffers);
-  const auto allocate = [&receiver = *made, shown](
-                            std::uint64_t wanted, std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
-    absl::StatusOr<ShownMemory> buffer = receiver.memory_.make_buffer(wanted);
-    if (!buffer.ok()) return annotate(buffer.status(), cat("memory for ", what));
-    receiver.allocated_ = buffer->allocated;
-    if (receiver.shown_.size() < shown) receiver.shown_.push_back(std::move(buffer->descriptor));
-    return std::move(buffer->memory);
+  const auto allocate = [&here = made->memory_](std::uint64_t wanted, std::string_view what) {
+    absl::StatusOr<ShownMemory> buffer = here.make_buffer(wanted);
+    return buffer.ok() ? absl::StatusOr<std::shared_ptr<std::byte>>(std::move(buffer->memory))
+                       : annotate(buffer.status(), cat("memory for ", what));
   };
-  BASCULE_TRY(made->buffers_.open(allocate, made->memory_.device, bytes, shown));
-  made->mapper_.emplace();
-  made->mapper_->submit(own_thread_of_devices);
+  BASCULE_TRY(made->buffers_.open(allocate, made->memory_.device, bytes, 0));
   return made;
 }
+
+RelayReceiver::RelayReceiver(RelayMemory memory, std::size_t kept, bool digests)
+    : memory_(std::move(memory)), kept_(kept), digests_(digests), engines_(memory_, [this] {
+        const std::lock_guard lock(mutex_);
+        changed_.notify_all();
+      }) {}
 
 // ---- calls from the receiver ----
 
@@ -97,13 +102,16 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
   ReceiveBuffers::Buffer* const buffer = buffers_.read(view.index);
   if (buffer == nullptr) return failed_precondition("version ", publication.version, " is not being read");
   const std::shared_ptr<std::byte> memory = buffer->memory;
+  const bool shared = buffer->lease != nullptr;
   lock.unlock();
-  absl::StatusOr<Digest> digest = mend(publication, {memory.get(), publication.bytes}, ranges, deadline);
+  const std::span<std::byte> bytes(memory.get(), publication.bytes);
+  absl::StatusOr<Digest> digest =
+      shared ? await_mending(publication, bytes, deadline) : mend(publication, bytes, ranges, deadline);
   const absl::Status settled = digest.ok() ? absl::OkStatus() : queue_->settle(Deadline(kUnderWay));
   lock.lock();
   if (digest.ok()) buffer->digest = *digest;
   if (!is_over(settled)) {
-    if (const auto place = buffers_.place_of(*buffer)) progress_->clear(*place);
+    if (buffer->place) progress_->clear(*buffer->place);
     written_.push_back(memory);
     buffers_.give_up(*buffer, /*still_written=*/true);
   }
@@ -121,6 +129,18 @@ absl::StatusOr<Digest> RelayReceiver::mend(const Publication& publication, std::
   return *digest;
 }
 
+// The engine that copied the version finds the same, and mends its copy.
+absl::StatusOr<Digest> RelayReceiver::await_mending(const Publication& publication, std::span<const std::byte> bytes,
+                                                    Deadline deadline) {
+  const Deadline mended(std::min(deadline.at(), Deadline(kMending).at()));
+  while (true) {
+    BASCULE_TRY(queue_->digest(bytes, true, std::nullopt));
+    BASCULE_ASSIGN(const std::optional<Digest> digest, queue_->finish(deadline));
+    if (*digest == publication.digest || mended.passed()) return *digest;
+    std::this_thread::sleep_for(kMendingPause);
+  }
+}
+
 // ---- messages ----
 
 void RelayReceiver::say(const RelayMessage& message) {
@@ -131,6 +151,13 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
   line_ = std::move(line);
   ++connections_;
+  told_to_show_ = false;
+  if (shown_.empty()) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
+  show_buffers();
+}
+
+void RelayReceiver::show_buffers() {
+  if (!line_) return;
   std::vector<ProcessFd> descriptors;
   const auto add = [&](int descriptor) {
     absl::StatusOr<ProcessFd> copy = duplicate(descriptor);
@@ -143,41 +170,45 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
              std::move(descriptors));
 }
 
+// On the thread that maps. Making a model's buffers may take long.
+void RelayReceiver::make_shown() {
+  std::vector<ShownMemory> made;
+  absl::Status status;
+  while (status.ok() && made.size() < kept_) {
+    absl::StatusOr<ShownMemory> buffer = memory_.make_buffer(buffers_.bytes());
+    if (buffer.ok()) made.push_back(*std::move(buffer));
+    status = buffer.status();
+  }
+  const std::lock_guard lock(mutex_);
+  making_ = false;
+  if (!status.ok()) {
+    say({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
+    return;
+  }
+  for (ShownMemory& buffer : made) {
+    allocated_ = buffer.allocated;
+    shown_.push_back(std::move(buffer.descriptor));
+    buffers_.keep(std::move(buffer.memory));
+  }
+  if (told_to_show_) show_buffers();
+}
+
 void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
   absl::StatusOr<RelayMessage> message = parse_message(bytes);
   if (!message.ok()) return;  // no sender of this version sends it
   const std::lock_guard lock(mutex_);
   switch (message->kind) {
-    case RelayMessage::Kind::kEngine: return meet(*std::move(message), std::move(descriptors));
-    case RelayMessage::Kind::kForget:
-      if (auto gone = engines_.extract(message->source)) let_go(std::move(gone.mapped()));
+    case RelayMessage::Kind::kEngine: return engines_.meet(*std::move(message), std::move(descriptors));
+    case RelayMessage::Kind::kForget: engines_.forget(message->source); return changed_.notify_all();
+    case RelayMessage::Kind::kShow:
+      told_to_show_ = true;
+      if (!shown_.empty()) return show_buffers();
+      if (!std::exchange(making_, true)) engines_.run([this] { make_shown(); });
       return;
     case RelayMessage::Kind::kFrom:
     case RelayMessage::Kind::kOver: return hear_of(message->number, *message);
     default: return;  // only workers send these
   }
-}
-
-void RelayReceiver::meet(RelayMessage message, std::vector<UniqueFd> descriptors) {
-  struct Shown {
-    RelayMessage message;
-    std::vector<UniqueFd> descriptors;
-  };
-  engines_[message.source] = nullptr;
-  auto shown = std::make_shared<Shown>(Shown{std::move(message), std::move(descriptors)});
-  mapper_->submit([this, shown, connection = connections_] {
-    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->message, std::move(shown->descriptors));
-    const std::lock_guard lock(mutex_);
-    const auto engine = engines_.find(shown->message.source);
-    if (engine == engines_.end() || connection != connections_) return;  // left meanwhile
-    engine->second = std::move(made);
-    changed_.notify_all();
-  });
-}
-
-// On the mapper's thread: unmapping waits until the device has finished its reads.
-void RelayReceiver::let_go(std::shared_ptr<EngineBuffers> engine) {
-  mapper_->submit([engine = std::move(engine)] {});
 }
 
 void RelayReceiver::hear_of(std::uint64_t number, const RelayMessage& message) {
@@ -192,7 +223,7 @@ void RelayReceiver::hear_of(std::uint64_t number, const RelayMessage& message) {
   } else {
     incoming_->source = message.source;
     incoming_->whole = message.whole;
-    incoming_->stuck = false;
+    incoming_->share = incoming_->stuck = false;
   }
   changed_.notify_all();
 }
@@ -201,7 +232,7 @@ void RelayReceiver::close() {
   const std::lock_guard lock(mutex_);
   line_ = nullptr;
   ++connections_;
-  for (auto& [id, engine] : std::exchange(engines_, {})) let_go(std::move(engine));
+  engines_.forget_all();
   early_.clear();
   changed_.notify_all();
 }
@@ -211,31 +242,17 @@ void RelayReceiver::close() {
 absl::Status RelayReceiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {
   BASCULE_ASSIGN(const RelayMessage take, parse_message(bytes));
   if (take.kind != RelayMessage::Kind::kTake) return invalid_argument("a relay's delivery begins with another message");
-  ReceiveBuffers::Buffer* buffer = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    absl::StatusOr<ReceiveBuffers::Buffer*> begun =
-        publication.bytes == buffers_.bytes()
-            ? buffers_.begin(publication.version, take.spared)
-            : invalid_argument("expected a version of ", buffers_.bytes(), " bytes, found ", publication.bytes);
-    if (!begun.ok()) {
-      say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
-      return begun.status();
-    }
-    buffer = *begun;
+    buffers_.free_untaken();
     begin(take);
-    incoming_->place = buffers_.place_of(*buffer);
-    if (incoming_->place) {
-      progress_->begin(*incoming_->place, publication.version);
-    } else {
-      say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
-    }
   }
+  ReceiveBuffers::Buffer* buffer = nullptr;
   const Turn turn(*this, deadline);  // if another version is still read again, the deadline has passed
   absl::Status received =
-      turn ? bring(publication, *buffer, deadline) : deadline_exceeded("the version did not come in time");
+      turn ? get(publication, take, buffer, deadline) : deadline_exceeded("the version did not come in time");
   // Until it is settled, the device may still write the buffer and read the source.
-  const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
+  const absl::Status settled = received.ok() || !turn ? received : queue_->settle(Deadline(kUnderWay));
   {
     const std::lock_guard lock(mutex_);
     say({.kind = received.ok() ? RelayMessage::Kind::kGot : RelayMessage::Kind::kLeft, .number = take.number});
@@ -251,11 +268,9 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   if (received.ok()) {
     buffers_.came(*buffer, digest);
   } else {
-    if (incoming_->place) progress_->clear(*incoming_->place);
     // Others may copy from here, and would wait for a version that is no longer shown.
     if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
-    if (!is_over(settled)) written_.push_back(buffer->memory);
-    buffers_.give_up(*buffer, /*still_written=*/!is_over(settled));
+    if (buffer != nullptr) let_go(*buffer, /*still_written=*/!is_over(settled));
   }
   incoming_.reset();
   early_.erase(early_.begin(), early_.upper_bound(take.number));
@@ -263,8 +278,61 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   return received;
 }
 
+// Of a buffer whose version does not come.
+void RelayReceiver::let_go(ReceiveBuffers::Buffer& buffer, bool still_written) {
+  if (buffer.place) progress_->clear(*buffer.place);
+  if (still_written) written_.push_back(buffer.memory);
+  buffers_.give_up(buffer, still_written);
+}
+
+absl::Status RelayReceiver::get(const Publication& publication, const RelayMessage& take,
+                                ReceiveBuffers::Buffer*& buffer, Deadline deadline) {
+  if (publication.bytes != buffers_.bytes())
+    return invalid_argument("expected a version of ", buffers_.bytes(), " bytes, found ", publication.bytes);
+  if (take.share) {
+    BASCULE_ASSIGN(const bool shared, share(publication, buffer, deadline));
+    if (shared) return absl::OkStatus();
+    BASCULE_TRY(queue_->settle(Deadline(kUnderWay)));
+    const std::lock_guard lock(mutex_);
+    if (buffer != nullptr) let_go(*std::exchange(buffer, nullptr), /*still_written=*/false);
+  }
+  BASCULE_ASSIGN(buffer, begin_copy(publication, take));
+  return copy(publication, *buffer, deadline);
+}
+
+// A buffer that others read is not written: the sender names the versions that are being copied, and engines that read
+// one in place have leases.
+absl::StatusOr<ReceiveBuffers::Buffer*> RelayReceiver::begin_copy(const Publication& publication,
+                                                                  const RelayMessage& take) {
+  bool leased = false;
+  const auto usable = [&](const ReceiveBuffers::Buffer& buffer) {
+    if (std::ranges::find(take.spared, buffer.version) != take.spared.end()) return false;
+    if (!buffer.place) return true;
+    progress_->clear(*buffer.place);
+    const bool is_leased = progress_->is_leased(*buffer.place);
+    leased |= is_leased;
+    return !is_leased;
+  };
+  std::unique_lock lock(mutex_);
+  buffers_.free_untaken();
+  for (const Deadline soon(kLeaseEnds); buffers_.find_free(usable) == nullptr && leased && !soon.passed();)
+    changed_.wait_for(lock, kShortPause);
+  BASCULE_ASSIGN(ReceiveBuffers::Buffer* const buffer, buffers_.begin(publication.version, usable));
+  incoming_->place = buffer->place;
+  if (buffer->place) {
+    progress_->begin(*buffer->place, publication.version);
+  } else {
+    say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
+  }
+  return buffer;
+}
+
 void RelayReceiver::begin(const RelayMessage& take) {
-  incoming_ = Incoming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
+  incoming_ = Incoming{.number = take.number,
+                       .connection = connections_,
+                       .source = take.source,
+                       .whole = take.whole,
+                       .share = take.share};
   if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
 }
 
@@ -278,26 +346,73 @@ absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
 // Finds how much of the version its source has. If an engine cannot give it, asks for another source.
 absl::StatusOr<std::optional<RelayReceiver::Found>> RelayReceiver::look(const Publication& publication) {
   if (incoming_->stuck) return std::nullopt;
-  std::shared_ptr<Source> source = trainer_;
+  Found found{.source = trainer_, .engine = nullptr};
   if (incoming_->source != kTrainer) {
     const auto engine = engines_.find(incoming_->source);
-    if (engine != engines_.end() && !engine->second) return std::nullopt;  // being mapped
-    source = engine != engines_.end() ? engine->second : nullptr;
+    if (engine && !*engine) return std::nullopt;  // being mapped
+    found.source = found.engine = engine.value_or(nullptr);
   }
-  const absl::StatusOr<std::optional<std::uint64_t>> found =
-      source ? source->available(publication) : absl::NotFoundError("it was not introduced");
-  if (found.ok() && *found) return Found{.source = std::move(source), .bytes = **found};
-  if (found.ok() && !incoming_->whole) return std::nullopt;
-  if (incoming_->source == kTrainer) return found.status();
+  const absl::StatusOr<std::optional<std::uint64_t>> bytes =
+      found.source ? found.source->available(publication) : absl::NotFoundError("it was not introduced");
+  if (bytes.ok() && *bytes) {
+    found.bytes = **bytes;
+    return found;
+  }
+  if (bytes.ok() && !incoming_->whole) return std::nullopt;
+  if (incoming_->source == kTrainer) return bytes.status();
+  ask_for_another(bytes.ok() ? absl::NotFoundError("it no longer has that version") : bytes.status());
+  return std::nullopt;
+}
+
+void RelayReceiver::ask_for_another(const absl::Status& why) {
   incoming_->stuck = true;
   say({.kind = RelayMessage::Kind::kCannot,
        .number = incoming_->number,
        .source = incoming_->source,
-       .why = found.ok() ? "it no longer has that version" : std::string(message_of(found.status()))});
-  return std::nullopt;
+       .why = std::string(message_of(why))});
 }
 
-absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
+// Returns false if the version must be copied after all.
+absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, ReceiveBuffers::Buffer*& buffer,
+                                          Deadline deadline) {
+  std::uint64_t here = 0;
+  std::size_t shared = 0;
+  microseconds pause = kShortPause;
+  while (true) {
+    std::uint64_t end = 0;
+    {
+      std::unique_lock lock(mutex_);
+      BASCULE_TRY(may_go_on(deadline));
+      if (!incoming_->share) return false;
+      BASCULE_ASSIGN(const std::optional<Found> found, look(publication));
+      if (found && buffer == nullptr) {
+        absl::StatusOr<std::optional<EngineBuffers::Shared>> lent = found->engine->share(publication);
+        if (lent.ok() && *lent) {
+          buffer = buffers_.borrow(publication.version, std::move((*lent)->memory),
+                                   std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
+          shared = (*lent)->buffer;
+        } else {
+          ask_for_another(lent.ok() ? absl::NotFoundError("it no longer has that version") : lent.status());
+        }
+      } else if (found && found->engine->found() != shared) {
+        ask_for_another(absl::NotFoundError("it receives that version into another buffer"));
+      } else if (found) {
+        end = found->bytes;
+      }
+      if (end <= here) {
+        changed_.wait_for(lock, pause);
+        pause = std::min(2 * pause, kLongPause);
+        continue;
+      }
+    }
+    if (digests_) BASCULE_TRY(queue_->digest_behind(nullptr, {buffer->memory.get(), publication.bytes}, here, end));
+    here = end;
+    if (here == publication.bytes) return true;
+    pause = kShortPause;
+  }
+}
+
+absl::Status RelayReceiver::copy(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
   const std::uint64_t piece = memory_.piece_bytes;
   std::uint64_t asked = 0, arrived = 0;

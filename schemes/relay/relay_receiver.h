@@ -4,7 +4,12 @@
 //   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
-// A version that came wrong is mended: its wrong ranges are read again, from the trainer's slot.
+// If an engine on this worker's own GPU gets the versions, this worker shares that engine's buffers: it leases each,
+// digests the bytes as they come, and reads them there. It makes receive buffers only when the sender tells it to show
+// some, or when a version must be copied after all.
+//
+// A version that came wrong is mended: its wrong ranges are read again, from the trainer's slot. In a shared buffer,
+// the engine that copied it does so.
 //
 // add() to read_again() run on the prepare thread, receive() on a separate thread, the others on the I/O thread.
 #pragma once
@@ -19,16 +24,15 @@
 #include <vector>
 
 #include <bascule/schemes/deliveries/receive_buffers.h>
-#include <bascule/schemes/relay/engine_buffers.h>
+#include <bascule/schemes/relay/known_engines.h>
 #include <bascule/transport/delivery.h>
-#include <bascule/transport/task_thread.h>
 
 namespace bascule::inline v0::relay {
 
 class RelayReceiver final : public Reception, public ReadsAgain {
  public:
-  // Makes `kept` receive buffers of `bytes` bytes. With `digests` the receiver digests versions as they arrive. Returns
-  // RESOURCE_EXHAUSTED if there is no room.
+  // Versions have `bytes` bytes. If the sender tells it to, the receiver makes `kept` receive buffers, kMostBuffers at
+  // most. With `digests` it digests versions as they arrive.
   static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
                                                              bool digests);
 
@@ -55,33 +59,46 @@ class RelayReceiver final : public Reception, public ReadsAgain {
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
     bool whole = false;                  // the source has all of the version (or no longer has it)
+    bool share = false;                  // to be read at the source, not copied
     bool stuck = false;                  // another source was requested
     bool over = false;                   // the sender gave it up
     std::optional<std::size_t> place{};  // its buffer's index, if other engines see that buffer
   };
-  explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
+  RelayReceiver(RelayMemory memory, std::size_t kept, bool digests);
 
-  void say(const RelayMessage& message);  // the mutex must be held for this and the next four
+  void say(const RelayMessage& message);  // the mutex must be held for this and the next seven
+  void show_buffers();
   void begin(const RelayMessage& take);
-  void let_go(std::shared_ptr<EngineBuffers> engine);
   void hear_of(std::uint64_t number, const RelayMessage& message);
   struct Found {
     std::shared_ptr<Source> source;
-    std::uint64_t bytes = 0;  // of the version, that can be read
+    std::shared_ptr<EngineBuffers> engine;  // the same; null for the trainer
+    std::uint64_t bytes = 0;                // of the version, that can be read
   };
   absl::StatusOr<std::optional<Found>> look(const Publication& publication);
+  void ask_for_another(const absl::Status& why);
+  void let_go(ReceiveBuffers::Buffer& buffer, bool still_written);
   absl::Status may_go_on(Deadline deadline) const;
-  void meet(RelayMessage message, std::vector<UniqueFd> descriptors);
-  absl::Status bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
+
+  void make_shown();
+  // They set `buffer` to the buffer that gets the version.
+  absl::Status get(const Publication& publication, const RelayMessage& take, ReceiveBuffers::Buffer*& buffer,
+                   Deadline deadline);
+  absl::StatusOr<bool> share(const Publication& publication, ReceiveBuffers::Buffer*& buffer, Deadline deadline);
+  absl::StatusOr<ReceiveBuffers::Buffer*> begin_copy(const Publication& publication, const RelayMessage& take);
+  absl::Status copy(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
   absl::StatusOr<Digest> mend(const Publication& publication, std::span<std::byte> bytes,
                               std::span<const ByteRange> ranges, Deadline deadline);
+  absl::StatusOr<Digest> await_mending(const Publication& publication, std::span<const std::byte> bytes,
+                                       Deadline deadline);
 
   const RelayMemory memory_;
+  const std::size_t kept_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
   std::unique_ptr<DeviceQueue> queue_;               // used by the thread that has a Turn
   std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
-  std::vector<ProcessFd> shown_;                     // the buffers that others see
+  std::vector<ProcessFd> shown_;                     // the buffers that others see; none until told to show some
   std::optional<ProgressPage> progress_;
   const std::shared_ptr<SlotSource> trainer_ = std::make_shared<SlotSource>();
 
@@ -93,10 +110,10 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   std::shared_ptr<SenderLine> line_;  // null without a connection
   ReceiveBuffers buffers_;
   std::optional<Incoming> incoming_;
-  std::map<std::uint64_t, RelayMessage> early_;                 // by delivery, before its receive() has begun
-  std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null while being mapped
+  std::map<std::uint64_t, RelayMessage> early_;  // by delivery, before its receive() has begun
   std::uint64_t connections_ = 0;
-  std::optional<TaskThread> mapper_;  // maps the memory that engines show; ends first
+  bool told_to_show_ = false, making_ = false;  // on this connection; the buffers are being made
+  KnownEngines engines_;                        // its thread ends first
 };
 
 }  // namespace bascule::inline v0::relay

@@ -19,7 +19,8 @@ void Routes::note(const event::Joined& joined) { members_.try_emplace(joined.wor
 
 // Its readers continue from its own source, which has the same bytes or will get them.
 void Routes::note(const event::Removed& removed) {
-  if (members_.erase(removed.worker) == 0) return;
+  const auto gone = members_.extract(removed.worker);
+  if (!gone) return;
   for (auto& [worker, member] : members_)
     if (std::erase(member.knows, removed.worker) > 0)
       turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = removed.worker}});
@@ -31,6 +32,7 @@ void Routes::note(const event::Removed& removed) {
     redirect(number, delivery, removed.worker, leg != nullptr ? leg->source : kTrainer);
     leave(number, removed.worker);
   }
+  give_roles(gone.mapped().place);
 }
 
 void Routes::note(const event::Heard& heard) {
@@ -38,8 +40,9 @@ void Routes::note(const event::Heard& heard) {
   const auto member = members_.find(worker);
   if (member == members_.end()) return;
   switch (message.kind) {
-    case RelayMessage::Kind::kInPlace: return show(worker, Member::Reads::kInPlace);
-    case RelayMessage::Kind::kBuffers: return show(worker, Member::Reads::kCopies);
+    case RelayMessage::Kind::kInPlace: return learn(worker, Member::Reads::kInPlace);
+    case RelayMessage::Kind::kBuffers: learn(worker, Member::Reads::kCopies); [[fallthrough]];
+    case RelayMessage::Kind::kHere: member->second.place = message.place; return give_roles(message.place);
     case RelayMessage::Kind::kAlone:
     case RelayMessage::Kind::kGot:
     case RelayMessage::Kind::kLeft:
@@ -74,7 +77,27 @@ void Routes::note(const event::Heard& heard) {
     go_on(number, delivery, *leg, kTrainer);
 }
 
-void Routes::show(WorkerId worker, Member::Reads reads) {
+// Tells one worker of that place to show buffers; once it does, the others share them.
+void Routes::give_roles(const std::optional<std::string>& place) {
+  std::vector<WorkerId> others;
+  bool shown = false, told = false;
+  for (const auto& [worker, member] : members_) {
+    if (!place || member.place != place) continue;
+    shown |= member.reads == Member::Reads::kCopies;
+    told |= member.told_to_show;
+    if (member.reads != Member::Reads::kCopies) others.push_back(worker);
+  }
+  if (shown) {
+    for (const WorkerId worker : others)
+      if (members_.at(worker).reads == Member::Reads::kUnknown) learn(worker, Member::Reads::kShares);
+  } else if (!told && !others.empty()) {
+    members_.at(others.front()).told_to_show = true;
+    turn_.act(action::Say{others.front(), {.kind = RelayMessage::Kind::kShow}});
+  }
+}
+
+// How a worker reads.
+void Routes::learn(WorkerId worker, Member::Reads reads) {
   members_.at(worker).reads = reads;
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
@@ -101,12 +124,11 @@ void Routes::note(const event::Wanted& wanted) {
       delivery.legs.push_back({.worker = worker});
   }
   // The order is stable, so that each worker copies from the same source as last time, which it has mapped.
+  const auto reads = [this](const Leg& leg) { return members_.at(leg.worker).reads; };
   std::ranges::sort(delivery.legs, {}, &Leg::worker);
-  std::ranges::stable_sort(delivery.legs, {}, [this](const Leg& leg) {
-    return members_.at(leg.worker).reads == Member::Reads::kCopies ? 0 : 1;
-  });
+  std::ranges::stable_sort(delivery.legs, {}, reads);
   for (Leg& leg : delivery.legs)
-    if (members_.at(leg.worker).reads == Member::Reads::kCopies) start(wanted.number, delivery, leg);
+    if (reads(leg) != Member::Reads::kUnknown) start(wanted.number, delivery, leg);
   end_where_all_have_it(wanted.number);
 }
 
@@ -125,18 +147,21 @@ void Routes::note(const event::Stopped& stopped) {
 }
 
 void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
-  leg.source = choose(delivery, leg);
+  Member& member = members_.at(leg.worker);
+  const bool shares = member.reads == Member::Reads::kShares;
+  leg.source = shares ? to_share(delivery, member) : choose(delivery, leg);
   leg.state = Leg::State::kIncoming;
   introduce(leg.worker, leg.source);
-  Member& member = members_.at(leg.worker);
   member.told = delivery.version;
-  member.has_it = member.alone = false;
+  member.has_it = false;
+  member.alone = shares;
   turn_.act(action::Deliver{leg.worker,
                             delivery.version,
                             {.kind = RelayMessage::Kind::kTake,
                              .number = number,
                              .source = leg.source,
                              .whole = has_all(leg.source, delivery.version),
+                             .share = shares && leg.source != kTrainer,
                              .spared = spared(leg.worker)}});
 }
 
@@ -158,6 +183,15 @@ SourceId Routes::choose(const Delivery& delivery, const Leg& leg) const {
     if (best == kTrainer || readers < least) best = worker, least = readers;
   }
   return best;
+}
+
+// The engine whose copy this member shares; the trainer if no engine of its place gets or has the version.
+SourceId Routes::to_share(const Delivery& delivery, const Member& member) const {
+  for (const auto& [worker, other] : members_)
+    if (other.reads == Member::Reads::kCopies && other.place == member.place &&
+        (can_serve(worker, delivery) || has_all(worker, delivery.version)))
+      return worker;
+  return kTrainer;
 }
 
 bool Routes::can_serve(SourceId source, const Delivery& delivery) const {

@@ -4,6 +4,9 @@
 // A delivery has a leg for each worker that copies. A leg's source is the trainer, or an engine that has the version or
 // is getting it. If a source leaves, its readers continue from that source's own source.
 //
+// Of the workers on one GPU, the first shows receive buffers, and the others share them: they are never a source, and
+// copy only if the first does not get the version. If the first leaves, the next one is told to show buffers.
+//
 //   leg:  waiting ──the worker says how it reads──▶ incoming ──got──▶ got
 //                                                     │
 //                                                 over ▼ stopped
@@ -14,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -63,11 +67,13 @@ class Routes {
 
  private:
   struct Member {
-    enum class Reads { kUnknown, kInPlace, kCopies };
+    enum class Reads { kCopies, kShares, kUnknown, kInPlace };
     Reads reads = Reads::kUnknown;
+    std::optional<std::string> place{};  // the GPU on which it reads, once it has said so
+    bool told_to_show = false;
     Version told = 0;               // the last version that was delivered to it
     bool has_it = false;            // it has all of that version
-    bool alone = false;             // its copy lies in memory that no other engine can see
+    bool alone = false;             // no other engine can see its copy, or it shares another engine's
     std::vector<SourceId> knows{};  // engines that it was introduced to
   };
   struct Leg {
@@ -90,7 +96,8 @@ class Routes {
   void note(const event::Heard& heard);
   void note(const event::Wanted& wanted);
   void note(const event::Stopped& stopped);
-  void show(WorkerId worker, Member::Reads reads);
+  void learn(WorkerId worker, Member::Reads reads);
+  void give_roles(const std::optional<std::string>& place);
   void leave(std::uint64_t number, WorkerId worker);
   void start(std::uint64_t number, Delivery& delivery, Leg& leg);
   void go_on(std::uint64_t number, Delivery& delivery, Leg& leg, SourceId from);
@@ -98,6 +105,7 @@ class Routes {
   void end_where_all_have_it(std::uint64_t number);
   void introduce(WorkerId worker, SourceId engine);
   SourceId choose(const Delivery& delivery, const Leg& leg) const;
+  SourceId to_share(const Delivery& delivery, const Member& member) const;
   bool can_serve(SourceId source, const Delivery& delivery) const;
   bool has_all(SourceId source, Version version) const;
   std::size_t readers(SourceId source) const;

@@ -79,7 +79,7 @@ class Stage : public testing::TestWithParam<Setting> {
   }
   // Returns true if engines copy versions from each other.
   bool hands_on() const {
-    return GetParam().scheme == "host-relay" || GetParam().scheme.ends_with("auto") ||
+    return GetParam().scheme.ends_with("-relay") || GetParam().scheme.ends_with("auto") ||
            GetParam().options.starts_with("relay=");
   }
   // The device of the trainer's tensors, and the device on which engines read.

@@ -13,19 +13,24 @@
 namespace bascule::inline v0 {
 namespace {
 
-int set_lock(int fd, int type) {
-  struct flock whole {};  // from the beginning, of any length
-  whole.l_type = static_cast<short>(type);
-  whole.l_whence = SEEK_SET;
-  while (::fcntl(fd, F_OFD_SETLK, &whole) != 0)
+struct flock lock_of(int type, LockedByte byte) {
+  struct flock lock {};  // from the beginning, of any length
+  lock.l_type = static_cast<short>(type);
+  lock.l_whence = SEEK_SET;
+  if (byte) lock.l_start = static_cast<off_t>(*byte), lock.l_len = 1;
+  return lock;
+}
+
+int set_lock(int fd, struct flock lock) {
+  while (::fcntl(fd, F_OFD_SETLK, &lock) != 0)
     if (errno != EINTR) return errno;
   return 0;
 }
 
 }  // namespace
 
-absl::StatusOr<bool> try_lock(int fd, FileLock lock) {
-  const int error = set_lock(fd, lock == FileLock::kShared ? F_RDLCK : F_WRLCK);
+absl::StatusOr<bool> try_lock(int fd, FileLock lock, LockedByte byte) {
+  const int error = set_lock(fd, lock_of(lock == FileLock::kShared ? F_RDLCK : F_WRLCK, byte));
   if (error == 0) return true;
   if (error == EAGAIN || error == EACCES) return false;
   return errno_status(error, cat("lock ", path_of_file(fd), " (does its file system support locks?)"));
@@ -39,12 +44,10 @@ absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
   }
 }
 
-void unlock(int fd) { set_lock(fd, F_UNLCK); }
+void unlock(int fd) { set_lock(fd, lock_of(F_UNLCK, std::nullopt)); }
 
-bool is_locked(int fd) {
-  struct flock in_the_way {};
-  in_the_way.l_type = F_WRLCK;
-  in_the_way.l_whence = SEEK_SET;
+bool is_locked(int fd, LockedByte byte) {
+  struct flock in_the_way = lock_of(F_WRLCK, byte);
   return ::fcntl(fd, F_OFD_GETLK, &in_the_way) != 0 || in_the_way.l_type != F_UNLCK;
 }
 

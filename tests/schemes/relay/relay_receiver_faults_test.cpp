@@ -127,7 +127,7 @@ TEST_F(RelayReceiverFaults, ALostConnectionEndsWhatComesAndItComesBack) {
   engine.receiver->close();
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
   EXPECT_TRUE(engine.line->silent());
-  engine.open();
+  engine.open_again();
   EXPECT_EQ(engine.shown.descriptors.size(), 3u);
   EXPECT_FALSE(engine.progress->find(1));
   serve(engine, 2);
@@ -139,7 +139,7 @@ TEST_F(RelayReceiverFaults, WhatBelongedToALostConnectionEndsThoughTheNextIsTher
   auto received = receive(engine, 1);
   wait_for(engine, 1, 2);
   engine.receiver->close();
-  engine.open();
+  engine.open_again();
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
 }
 
@@ -150,7 +150,7 @@ TEST_F(RelayReceiverFaults, MessagesOfALostConnectionAreForgotten) {
   engine.tell({.kind = Kind::kOver, .number = 1});
   engine.line->next(Kind::kLeft);
   engine.receiver->close();
-  engine.open();
+  engine.open_again();
   expect_cannot(engine, 1, 2, "not introduced", receive(engine, 1, 2));
 }
 
@@ -179,11 +179,11 @@ TEST_F(RelayReceiverFaults, DescriptorsOfEnginesThatGoAreClosed) {
   const auto before = open_files();
   for (SourceId id = 10; id < 40; ++id) {
     introduce(b, id, a.shown.message, a.shown.descriptors);
-    if (id % 2 == 0) b.tell({.kind = Kind::kForget, .source = id});
+    b.tell({.kind = Kind::kForget, .source = id});
   }
   introduce(b, a);
   EXPECT_THAT(receive(b, 1, 1).get(), IsOk());  // after all of them
-  EXPECT_EQ(open_files(), before);
+  EXPECT_EQ(open_files(), before + 1) << "the page of an engine that it knows";
 }
 
 // Unmapping waits for a device; the I/O thread must not.

@@ -66,11 +66,25 @@ struct Engine {
   std::optional<ProgressView> progress{};
 
   void tell(const RelayMessage& message) const { receiver->heard(to_bytes(message), {}); }
-  void open() {
+  // Opens a connection on which it says only where it reads.
+  void open_without_buffers() {
     receiver->open(line);
+    EXPECT_EQ(line->next(RelayMessage::Kind::kHere).message.place, "host");
+  }
+  // Expects that it shows its buffers.
+  void expect_shown() {
     shown = line->next(RelayMessage::Kind::kBuffers);
     ASSERT_FALSE(shown.descriptors.empty());
     progress.emplace(*ProgressView::map(shown.descriptors.front().get()));
+  }
+  void show() {
+    tell({.kind = RelayMessage::Kind::kShow});
+    expect_shown();
+  }
+  // Opens another connection, on which it shows the buffers that it has.
+  void open_again() {
+    receiver->open(line);
+    expect_shown();
   }
   std::uint64_t here(Version version) const {
     const auto found = progress->find(version);
@@ -98,11 +112,16 @@ class RelayReceiverFixture : public testing::Test {
   // ---- workers ----
 
   Engine make(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2) {
+    Engine engine = make_without_buffers(id, std::move(memory), kept);
+    engine.show();
+    return engine;
+  }
+  Engine make_without_buffers(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2) {
     Engine engine{.id = id};
     absl::StatusOr<ReachedMemory> reached = memory.import(slot.descriptor.get(), "host", kBytes);
     engine.receiver = *RelayReceiver::make(std::move(memory), kBytes, kept, /*digests=*/true);
     engine.receiver->add({1, 0}, *std::move(reached), [this](SlotId) { return written.load(); });
-    engine.open();
+    engine.open_without_buffers();
     return engine;
   }
   static std::vector<UniqueFd> copies_of(const std::vector<ProcessFd>& descriptors) {
@@ -126,10 +145,18 @@ class RelayReceiverFixture : public testing::Test {
   static std::future<absl::Status> receive(const Engine& engine, Version version, SourceId source = kTrainer,
                                            bool whole = false, std::vector<Version> spared = {},
                                            absl::Duration timeout = test::patience()) {
-    const RelayMessage take{
-        .kind = Kind::kTake, .number = version, .source = source, .whole = whole, .spared = std::move(spared)};
-    return std::async(std::launch::async, [receiver = engine.receiver.get(), version, take, timeout] {
-      return receiver->receive(publication(version), to_bytes(take), Deadline(timeout));
+    return receive(
+        engine, {.kind = Kind::kTake, .number = version, .source = source, .whole = whole, .spared = std::move(spared)},
+        timeout);
+  }
+  // The engine is to read the source's copy in place.
+  static std::future<absl::Status> share(const Engine& engine, Version version, SourceId source, bool whole = false) {
+    return receive(engine, {.kind = Kind::kTake, .number = version, .source = source, .whole = whole, .share = true},
+                   test::patience());
+  }
+  static std::future<absl::Status> receive(const Engine& engine, const RelayMessage& take, absl::Duration timeout) {
+    return std::async(std::launch::async, [receiver = engine.receiver.get(), take, timeout] {
+      return receiver->receive(publication(take.number), to_bytes(take), Deadline(timeout));
     });
   }
   static void go_on(const Engine& engine, Version version, SourceId source, bool whole = false) {

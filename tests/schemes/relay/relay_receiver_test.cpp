@@ -209,8 +209,11 @@ TEST_F(RelayReceiverTest, WithoutRoomItRefusesTheVersionAndLeaves) {
     if ((*room)-- <= 0) return absl::ResourceExhaustedError("no memory");
     return make_buffer(bytes);
   };
-  EXPECT_THAT(RelayReceiver::make(memory, kBytes, 3, true),
-              StatusIs(StatusCode::kResourceExhausted, HasSubstr("weights")));
+  const Engine without = make_without_buffers(2, memory, 3);
+  without.tell({.kind = Kind::kShow});
+  const Line::Said shown = without.line->next(Kind::kBuffers);
+  EXPECT_EQ(shown.message.why, "no memory");
+  EXPECT_TRUE(shown.descriptors.empty());
   *room = 2;
   const Engine engine = make(1, memory);
   const SlotView read = hold(engine, 1);

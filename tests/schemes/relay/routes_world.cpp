@@ -84,6 +84,11 @@ void RoutesWorld::carry_out(const Action& action) {
     order.open.insert(deliver->worker);
     std::erase_if(alone_, [&](const auto& each) { return each.first == deliver->worker; });
     check_source(deliver->worker, deliver->message.number, deliver->message.source);
+    if (deliver->message.share) {
+      const Process& owner = processes_.at(deliver->message.source);
+      expect(owner.has_shown && owner.place == processes_.at(deliver->worker).place, "shares what it cannot reach");
+      expect(!processes_.at(deliver->worker).has_shown, "shares although it has buffers");
+    }
     processes_.at(deliver->worker).inbox.push_back({.message = deliver->message, .version = deliver->version});
   } else if (const auto* say = std::get_if<action::Say>(&action)) {
     expect(processes_.at(say->worker).member, "a message to one that is gone");
@@ -109,6 +114,7 @@ void RoutesWorld::check_source(WorkerId worker, std::uint64_t number, SourceId s
   expect(process != processes_.end() && process->second.member, cat("worker ", worker, " is sent to one that is gone"));
   expect(source != worker, cat("worker ", worker, " is sent to itself"));
   expect(introduced_.contains({worker, source}), cat("worker ", worker, " does not know worker ", source));
+  expect(process == processes_.end() || process->second.has_shown, "a source without buffers");
   expect(!alone_.contains({source, orders_.at(number).version}),
          cat("worker ", worker, " is sent to one that is alone"));
 }
@@ -133,6 +139,7 @@ void RoutesWorld::join() {
   const WorkerId id = next_worker_++;
   Process& process = processes_[id];
   process.in_place = pick(8) == 0;
+  process.place = cat("GPU ", pick(4));
   for (const auto& [other, _] : processes_)
     if (pick(10) == 0) unreachable_.emplace(id, other);
   tell(event::Joined{id});
@@ -141,6 +148,7 @@ void RoutesWorld::join() {
 void RoutesWorld::remove(WorkerId id) {
   if (id == 0) return;
   processes_.at(id).member = false;  // it might continue alone for a while; here it stops
+  end_leases(id);
   tell(event::Removed{id});
   std::erase_if(introduced_, [id](const auto& each) { return each.first == id || each.second == id; });
 }

@@ -28,6 +28,7 @@ class RoutesWorld {
     Version version = 0;
     std::uint64_t bytes = 0;
     bool shown = false, read = false;  // on the page; by the engine
+    std::set<WorkerId> leases{};       // of engines that share it
   };
   struct UnderWay {  // a piece that a copy engine moves
     SourceId source = kTrainer;
@@ -39,6 +40,7 @@ class RoutesWorld {
     std::optional<std::size_t> buffer{};  // nullopt: alone
     std::uint64_t arrived = 0;
     std::optional<UnderWay> piece{};
+    std::optional<UnderWay> leased{};
     bool stuck = false, over = false;
   };
   struct Said {  // to a worker
@@ -47,6 +49,8 @@ class RoutesWorld {
   };
   struct Process {
     bool member = true, in_place = false, said_how = false;
+    bool to_show = false, has_shown = false;  // was told to show buffers; did
+    std::string place{};
     std::deque<Said> inbox{};
     std::deque<Said> takes{};
     std::deque<RelayMessage> outbox{};
@@ -81,6 +85,9 @@ class RoutesWorld {
   bool go_on(WorkerId id, Process& process);
   void arrive(Process& process);
   bool ask(WorkerId id, Process& process);
+  void ask_for_another(Incoming& incoming, Process& process);
+  bool share(WorkerId id, Process& process);
+  void end_leases(WorkerId id);
   void end(Process& process, bool got);
   bool is_free(WorkerId id) const;
   void settle();

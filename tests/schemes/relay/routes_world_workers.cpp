@@ -13,7 +13,12 @@ void RoutesWorld::turn(WorkerId id) {
   Process& process = processes_.at(id);
   if (!process.said_how) {
     process.said_how = true;
-    return tell(event::Heard{id, {.kind = process.in_place ? Kind::kInPlace : Kind::kBuffers}});
+    return tell(event::Heard{id, {.kind = process.in_place ? Kind::kInPlace : Kind::kHere, .place = process.place}});
+  }
+  if (process.to_show && pick(4) == 0) {
+    process.to_show = false;
+    process.has_shown = true;
+    return tell(event::Heard{id, {.kind = Kind::kBuffers, .place = process.place}});
   }
   switch (pick(4)) {
     case 0:
@@ -37,6 +42,7 @@ bool RoutesWorld::hear(Process& process) {
   if (message.kind == Kind::kTake) process.takes.push_back(said);
   if (message.kind == Kind::kEngine) process.knows.insert(message.source);
   if (message.kind == Kind::kForget) process.knows.erase(message.source);
+  if (message.kind == Kind::kShow) process.to_show = true;
   if (message.kind != Kind::kFrom && message.kind != Kind::kOver) return true;
   if (!process.incoming || process.incoming->take.number != message.number) {
     process.early.insert_or_assign(message.number, message);
@@ -46,7 +52,8 @@ bool RoutesWorld::hear(Process& process) {
   } else {
     process.incoming->take.source = message.source;
     process.incoming->take.whole = message.whole;
-    process.incoming->stuck = false;
+    if (process.incoming->take.share) process.incoming->arrived = 0;  // it begins to copy
+    process.incoming->take.share = process.incoming->stuck = false;
   }
   return true;
 }
@@ -58,14 +65,24 @@ bool RoutesWorld::begin(Process& process) {
   Incoming incoming{.take = said.message, .version = said.version};
   if (const auto early = process.early.extract(said.message.number)) {
     incoming.over = early.mapped().kind == Kind::kOver;
-    if (!incoming.over) incoming.take.source = early.mapped().source, incoming.take.whole = early.mapped().whole;
+    if (!incoming.over)
+      incoming.take.source = early.mapped().source, incoming.take.whole = early.mapped().whole,
+      incoming.take.share = false;
+  }
+  if (incoming.take.share) {
+    process.incoming = incoming;
+    return true;
   }
   const auto spared = [&](Version version) {
     return std::ranges::find(said.message.spared, version) != said.message.spared.end();
   };
-  const bool full = pick(10) == 0;
-  for (std::size_t i = 0; i < process.buffers.size() && !incoming.buffer && !full; ++i)
-    if (!process.buffers[i].read && !spared(process.buffers[i].version)) incoming.buffer = i;
+  const bool full = pick(10) == 0 || !process.has_shown;
+  for (std::size_t i = 0; i < process.buffers.size() && !incoming.buffer && !full; ++i) {
+    Buffer& buffer = process.buffers[i];
+    if (buffer.read || spared(buffer.version)) continue;
+    buffer.shown = false;
+    if (buffer.leases.empty()) incoming.buffer = i;
+  }
   if (incoming.buffer) {
     process.buffers[*incoming.buffer] = {.version = said.version, .bytes = 0, .shown = true};
   } else {
@@ -92,7 +109,39 @@ bool RoutesWorld::go_on(WorkerId id, Process& process) {
     end(process, /*got=*/true);
     return true;
   }
+  if (process.incoming->take.share) return share(id, process);
   return !process.incoming->piece && ask(id, process);
+}
+
+// Like RelayReceiver, leases the buffer as soon as its owner shows it, and has all once the owner has all.
+bool RoutesWorld::share(WorkerId id, Process& process) {
+  Incoming& incoming = *process.incoming;
+  const SourceId source = incoming.take.source;
+  if (incoming.stuck) return false;
+  std::array<Buffer, 2>& buffers = processes_.at(source).buffers;
+  const auto buffer =
+      std::ranges::find_if(buffers, [&](const Buffer& each) { return each.shown && each.version == incoming.version; });
+  const auto index = static_cast<std::size_t>(buffer - buffers.begin());
+  if (!process.knows.contains(source) || unreachable_.contains({id, source}) ||
+      (buffer == buffers.end() && incoming.take.whole) || (incoming.leased && incoming.leased->buffer != index)) {
+    ask_for_another(incoming, process);
+  } else if (buffer != buffers.end()) {
+    if (!incoming.leased) end_leases(id);  // of the version before
+    buffer->leases.insert(id);
+    incoming.leased = UnderWay{.source = source, .buffer = index};
+    incoming.arrived = buffer->bytes;
+  }
+  return true;
+}
+
+void RoutesWorld::end_leases(WorkerId id) {
+  for (auto& [owner, process] : processes_)
+    for (Buffer& buffer : process.buffers) buffer.leases.erase(id);
+}
+
+void RoutesWorld::ask_for_another(Incoming& incoming, Process& process) {
+  incoming.stuck = true;
+  process.outbox.push_back({.kind = Kind::kCannot, .number = incoming.take.number, .source = incoming.take.source});
 }
 
 // Like RelayReceiver, copies from the source that it was told last, as far as that shows.
@@ -109,8 +158,7 @@ bool RoutesWorld::ask(WorkerId id, Process& process) {
       std::ranges::find_if(buffers, [&](const Buffer& each) { return each.shown && each.version == incoming.version; });
   if (!process.knows.contains(source) || unreachable_.contains({id, source}) ||
       (buffer == buffers.end() && incoming.take.whole)) {
-    incoming.stuck = true;
-    process.outbox.push_back({.kind = Kind::kCannot, .number = incoming.take.number, .source = source});
+    ask_for_another(incoming, process);
   } else if (buffer != buffers.end() && buffer->bytes > incoming.arrived) {
     incoming.piece = UnderWay{.source = source, .buffer = static_cast<std::size_t>(buffer - buffers.begin())};
   }

@@ -1,5 +1,8 @@
 #include "support/schemes/host_relay.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -83,8 +86,10 @@ class HostQueue final : public DeviceQueue {
   absl::StatusOr<std::unique_ptr<DeviceTable>> open_table(std::span<kernels::TileTotal>) override {
     return not_asked();
   }
-  absl::Status digest_behind(Stream, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {
-    return not_asked();
+  absl::Status digest_behind(Stream, std::span<const std::byte> slot, std::uint64_t, std::uint64_t end) override {
+    digest_.reset();
+    if (end == slot.size()) digest_ = kernels::digest(slot, pool_);
+    return absl::OkStatus();
   }
   absl::Status run_behind(Stream) override { return not_asked(); }
   absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, Digesting, Caller,
@@ -143,15 +148,23 @@ class HostRelaySender final : public SenderTransport {
   relay::Dispatcher dispatcher_;
 };
 
+std::string place_for_itself() {
+  static std::atomic<int> places = 0;
+  return cat("process ", ::getpid(), ", worker ", ++places);
+}
+
 class HostRelayReceiver final : public ReceiverTransport {
  public:
-  HostRelayReceiver(const Endpoint& endpoint, HostQueueHooks hooks)
-      : hooks_(std::move(hooks)), kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
+  HostRelayReceiver(const Endpoint& endpoint, HostQueueHooks hooks, std::string place)
+      : hooks_(std::move(hooks)),
+        place_(std::move(place)),
+        kept_(endpoint.versions_kept),
+        digests_(endpoint.digest != DigestMode::kOff) {}
 
   absl::Status accept(ReceivedOffer offer) override {
     if (!relay_receiver_) {
       BASCULE_ASSIGN(relay_receiver_,
-                     relay::RelayReceiver::make(host_relay_memory(hooks_), offer.slot_bytes, kept_, digests_));
+                     relay::RelayReceiver::make(host_relay_memory(hooks_, place_), offer.slot_bytes, kept_, digests_));
     }
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       BASCULE_ASSIGN(ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
@@ -169,16 +182,32 @@ class HostRelayReceiver final : public ReceiverTransport {
 
  private:
   const HostQueueHooks hooks_;
+  const std::string place_;
   const std::size_t kept_;
   const bool digests_;
   std::unique_ptr<relay::RelayReceiver> relay_receiver_;
 };
 
+Scheme scheme_of(std::string name, HostQueueHooks hooks, std::string (*place)()) {
+  return {.name = std::move(name),
+          .needs_descriptors = true,
+          .to_own_memory = true,
+          .options = relay::options(),
+          .make_sender =
+              [](const Endpoint& endpoint, Epoch) {
+                return std::make_unique<HostRelaySender>(relay::kShape.in(endpoint).value_or(RelayShape::kChain));
+              },
+          .make_receiver =
+              [hooks = std::move(hooks), place](const Endpoint& endpoint) {
+                return std::make_unique<HostRelayReceiver>(endpoint, hooks, place());
+              }};
+}
+
 }  // namespace
 
-relay::RelayMemory host_relay_memory(HostQueueHooks hooks) {
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks, std::string place) {
   return {.device = kHost,
-          .place = "host",
+          .place = std::move(place),
           .piece_bytes = kRelayPiece,
           .open_queue = [hooks = std::move(hooks)] { return std::make_unique<HostQueue>(hooks); },
           .make_buffer = make_buffer,
@@ -190,18 +219,11 @@ const Scheme& host_relay_scheme() {
   return made;
 }
 
-Scheme host_relay_scheme(HostQueueHooks hooks) {
-  return {
-      .name = "host-relay",
-      .needs_descriptors = true,
-      .to_own_memory = true,
-      .options = relay::options(),
-      .make_sender =
-          [](const Endpoint& endpoint, Epoch) {
-            return std::make_unique<HostRelaySender>(relay::kShape.in(endpoint).value_or(RelayShape::kChain));
-          },
-      .make_receiver = [hooks = std::move(hooks)](
-                           const Endpoint& endpoint) { return std::make_unique<HostRelayReceiver>(endpoint, hooks); }};
+const Scheme& shared_relay_scheme() {
+  static const Scheme made = scheme_of("shared-relay", {}, [] { return std::string("host"); });
+  return made;
 }
+
+Scheme host_relay_scheme(HostQueueHooks hooks) { return scheme_of("host-relay", std::move(hooks), place_for_itself); }
 
 }  // namespace bascule::test

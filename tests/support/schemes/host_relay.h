@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
+#include <string>
 
 #include <bascule/schemes/relay/relay_memory.h>
 #include <bascule/transport/scheme.h>
@@ -24,12 +24,13 @@ struct HostQueueHooks {
   std::function<absl::Status()> before_window{};  // of host memory
   std::function<absl::Status()> before_copy_to_host{};
 };
-// The memory that a relay receiver copies to.
-relay::RelayMemory host_relay_memory(HostQueueHooks hooks = {});
+// The memory that a relay receiver copies to. Workers of one place share buffers.
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks = {}, std::string place = "host");
 
-// The scheme of a relay over memfds, for endpoints of this name. It does not have relay=off.
+// The schemes of a relay over memfds. They do not have relay=off. Over host-relay each worker has a place for itself;
+// over shared-relay all workers have one, so only the first of them copies.
 const Scheme& host_relay_scheme();
+const Scheme& shared_relay_scheme();
 Scheme host_relay_scheme(HostQueueHooks hooks);  // of workers whose queues have these hooks
-inline bool is_host_relay(std::string_view endpoint) { return endpoint.starts_with("host-relay:"); }
 
 }  // namespace bascule::test

@@ -15,7 +15,9 @@ inline const Scheme* host_scheme(std::string_view endpoint) {
   if (is_host_nccl(endpoint)) return &host_nccl_scheme();
   if (is_host_auto(endpoint)) return &host_auto_scheme();
   if (is_host_regions(endpoint)) return &host_regions_scheme();
-  return is_host_relay(endpoint) ? &host_relay_scheme() : nullptr;
+  for (const Scheme* const relay : {&host_relay_scheme(), &shared_relay_scheme()})
+    if (endpoint.starts_with(relay->name + ":")) return relay;
+  return nullptr;
 }
 
 }  // namespace bascule::test
