@@ -23,7 +23,11 @@ absl::Status ReceiveBuffers::open(Allocate allocate, int device, std::uint64_t b
   return absl::OkStatus();
 }
 
-void ReceiveBuffers::keep(std::shared_ptr<std::byte> memory) { add(std::move(memory))->place = kept_++; }
+void ReceiveBuffers::keep(std::shared_ptr<std::byte> memory, std::shared_ptr<const std::byte> read_only) {
+  Buffer* const buffer = add(std::move(memory));
+  buffer->place = kept_++;
+  buffer->read_only = std::move(read_only);
+}
 
 ReceiveBuffers::Buffer* ReceiveBuffers::add(std::shared_ptr<std::byte> memory) {
   buffers_.push_back(std::make_unique<Buffer>(Buffer{.number = next_++,
@@ -92,11 +96,12 @@ ReceiveBuffers::Buffer* ReceiveBuffers::whole(Version version) {
 
 SlotView ReceiveBuffers::take(Buffer& buffer, Epoch epoch) {
   buffer.state = Buffer::State::kRead;
+  const std::shared_ptr<const std::byte> shown = buffer.read_only ? buffer.read_only : buffer.memory;
   return {.slot = {epoch, buffer.number},
-          .bytes = {buffer.memory.get(), bytes_},
+          .bytes = {shown.get(), bytes_},
           .device = device_,
           .digest = buffer.digest,
-          .memory = buffer.memory};
+          .memory = shown};
 }
 
 ReceiveBuffers::Buffer* ReceiveBuffers::read(std::uint32_t number) {

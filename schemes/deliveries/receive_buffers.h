@@ -39,16 +39,17 @@ class ReceiveBuffers {
     std::shared_ptr<std::byte> memory;
     Version version = 0;  // the version that it holds, or held last
     std::optional<Digest> digest;
-    std::optional<std::size_t> place{};   // its index among the buffers that are kept
-    std::shared_ptr<const void> lease{};  // a borrowed buffer's: its owner does not write it meanwhile
+    std::optional<std::size_t> place{};            // its index among the buffers that are kept
+    std::shared_ptr<const std::byte> read_only{};  // another mapping of `memory`, for views; null: views show `memory`
+    std::shared_ptr<const void> lease{};           // a borrowed buffer's: its owner does not write it meanwhile
   };
   using Usable = std::function<bool(const Buffer& buffer)>;
 
   // Makes `kept` buffers of `bytes` bytes on `device` (or kHost), which are kept. begin() makes another whenever it
   // finds none that it can use.
   absl::Status open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept);
-  // Adds a buffer that is kept.
-  void keep(std::shared_ptr<std::byte> memory);
+  // Adds a buffer that is kept; `read_only` is another mapping of its memory, which views show, or null.
+  void keep(std::shared_ptr<std::byte> memory, std::shared_ptr<const std::byte> read_only = nullptr);
 
   // Frees the buffers of versions that came and were not taken.
   void free_untaken();

@@ -19,6 +19,7 @@ namespace bascule::inline v0::relay {
 // A receive buffer that other processes can map.
 struct ShownMemory {
   std::shared_ptr<std::byte> memory;
+  std::shared_ptr<const std::byte> read_only{};  // the same memory, for this process's engine
   ProcessFd descriptor;
   std::uint64_t allocated = 0;  // bytes, in whole granules
 };

@@ -1,11 +1,10 @@
 #include <bascule/schemes/relay/relay_receiver.h>
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include <bascule/schemes/relay/mend.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::relay {
@@ -23,15 +22,6 @@ constexpr std::size_t kMostEarly = 64;
 constexpr absl::Duration kUnderWay = absl::Seconds(10);
 // The leases on an aborted version end when its readers learn of the next one.
 constexpr absl::Duration kLeaseEnds = absl::Milliseconds(20);
-// How long an engine takes at most to mend its copy, and how often those that share it look again.
-constexpr absl::Duration kMending = absl::Seconds(2);
-constexpr std::chrono::milliseconds kMendingPause{5};
-
-absl::StatusOr<ProcessFd> duplicate(int descriptor) {
-  ProcessFd made = ProcessFd::make([&] { return ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0); });
-  if (!made) return errno_status(errno, "copy a descriptor of this worker's memory");
-  return made;
-}
 
 }  // namespace
 
@@ -60,20 +50,15 @@ class RelayReceiver::Turn {
 
 absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
                                                                    std::size_t kept, bool digests) {
-  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), std::min(kept, kMostBuffers), digests));
+  std::unique_ptr<RelayReceiver> made(
+      new RelayReceiver(std::move(memory), bytes, std::min(kept, kMostBuffers), digests));
   BASCULE_ASSIGN(made->queue_, made->memory_.open_queue());
-  BASCULE_ASSIGN(made->progress_, ProgressPage::make());
-  const auto allocate = [&here = made->memory_](std::uint64_t wanted, std::string_view what) {
-    absl::StatusOr<ShownMemory> buffer = here.make_buffer(wanted);
-    return buffer.ok() ? absl::StatusOr<std::shared_ptr<std::byte>>(std::move(buffer->memory))
-                       : annotate(buffer.status(), cat("memory for ", what));
-  };
-  BASCULE_TRY(made->buffers_.open(allocate, made->memory_.device, bytes, 0));
+  BASCULE_TRY(made->shown_.open(made->memory_, bytes));
   return made;
 }
 
-RelayReceiver::RelayReceiver(RelayMemory memory, std::size_t kept, bool digests)
-    : memory_(std::move(memory)), kept_(kept), digests_(digests), engines_(memory_, [this] {
+RelayReceiver::RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, bool digests)
+    : memory_(std::move(memory)), bytes_(bytes), kept_(kept), digests_(digests), engines_(memory_, [this] {
         const std::lock_guard lock(mutex_);
         changed_.notify_all();
       }) {}
@@ -82,16 +67,16 @@ RelayReceiver::RelayReceiver(RelayMemory memory, std::size_t kept, bool digests)
 
 absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  ReceiveBuffers::Buffer* buffer = nullptr;
-  const auto came = [&] { return (buffer = buffers_.whole(publication.version)) != nullptr || !incoming_; };
+  Buffer* buffer = nullptr;
+  const auto came = [&] { return (buffer = shown_.all().whole(publication.version)) != nullptr || !incoming_; };
   if (!changed_.wait_until(lock, deadline.at(), came) || buffer == nullptr)
     return failed_precondition("version ", publication.version, " did not come");
-  return buffers_.take(*buffer, publication.slot.epoch);
+  return shown_.all().take(*buffer, publication.slot.epoch);
 }
 
 void RelayReceiver::end_read(SlotId slot) {
   const std::lock_guard lock(mutex_);
-  buffers_.end_read(slot.index);
+  shown_.all().end_read(slot.index);
 }
 
 absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication, SlotId view,
@@ -99,46 +84,19 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
   const Turn turn(*this, deadline);
   if (!turn) return deadline_exceeded("another version is being received");
   std::unique_lock lock(mutex_);
-  ReceiveBuffers::Buffer* const buffer = buffers_.read(view.index);
+  Buffer* const buffer = shown_.all().read(view.index);
   if (buffer == nullptr) return failed_precondition("version ", publication.version, " is not being read");
   const std::shared_ptr<std::byte> memory = buffer->memory;
   const bool shared = buffer->lease != nullptr;
   lock.unlock();
   const std::span<std::byte> bytes(memory.get(), publication.bytes);
-  absl::StatusOr<Digest> digest =
-      shared ? await_mending(publication, bytes, deadline) : mend(publication, bytes, ranges, deadline);
+  absl::StatusOr<Digest> digest = shared ? await_mending(*queue_, publication, bytes, deadline)
+                                         : mend(*trainer_, *queue_, publication, bytes, ranges, deadline);
   const absl::Status settled = digest.ok() ? absl::OkStatus() : queue_->settle(Deadline(kUnderWay));
   lock.lock();
   if (digest.ok()) buffer->digest = *digest;
-  if (!is_over(settled)) {
-    if (buffer->place) progress_->clear(*buffer->place);
-    written_.push_back(memory);
-    buffers_.give_up(*buffer, /*still_written=*/true);
-  }
+  if (!is_over(settled)) give_up(*buffer, /*still_written=*/true);
   return digest;
-}
-
-absl::StatusOr<Digest> RelayReceiver::mend(const Publication& publication, std::span<std::byte> bytes,
-                                           std::span<const ByteRange> ranges, Deadline deadline) {
-  BASCULE_ASSIGN(const std::optional<std::uint64_t> there, trainer_->available(publication));
-  if (there != publication.bytes) return unavailable("the trainer's slot no longer has version ", publication.version);
-  for (const ByteRange& range : ranges)
-    BASCULE_TRY(trainer_->read(publication, range, {.memory = bytes, .queue = *queue_, .digesting = false}));
-  BASCULE_TRY(queue_->digest(bytes, true, std::nullopt));
-  BASCULE_ASSIGN(const std::optional<Digest> digest, queue_->finish(deadline));
-  return *digest;
-}
-
-// The engine that copied the version finds the same, and mends its copy.
-absl::StatusOr<Digest> RelayReceiver::await_mending(const Publication& publication, std::span<const std::byte> bytes,
-                                                    Deadline deadline) {
-  const Deadline mended(std::min(deadline.at(), Deadline(kMending).at()));
-  while (true) {
-    BASCULE_TRY(queue_->digest(bytes, true, std::nullopt));
-    BASCULE_ASSIGN(const std::optional<Digest> digest, queue_->finish(deadline));
-    if (*digest == publication.digest || mended.passed()) return *digest;
-    std::this_thread::sleep_for(kMendingPause);
-  }
 }
 
 // ---- messages ----
@@ -152,22 +110,21 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   line_ = std::move(line);
   ++connections_;
   told_to_show_ = false;
-  if (shown_.empty()) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
+  if (!shown_.shows_any()) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
   show_buffers();
 }
 
+// Without descriptors the sender gives this worker up and says why; the worker then reconnects and tries again.
 void RelayReceiver::show_buffers() {
-  if (!line_) return;
-  std::vector<ProcessFd> descriptors;
-  const auto add = [&](int descriptor) {
-    absl::StatusOr<ProcessFd> copy = duplicate(descriptor);
-    if (copy.ok()) descriptors.push_back(*std::move(copy));
-  };
-  add(progress_->descriptor());
-  for (const ProcessFd& buffer : shown_) add(buffer.get());
-  // Without descriptors the sender gives this worker up and says why; the worker then reconnects and tries again.
-  line_->say(to_bytes({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
-             std::move(descriptors));
+  if (line_) line_->say(to_bytes(shown_.message()), shown_.descriptors());
+}
+
+// Its engine reads the buffer through a mapping that is read-only: others share it, and must not be changed by mistake.
+absl::StatusOr<ShownMemory> RelayReceiver::make_buffer() const {
+  BASCULE_ASSIGN(ShownMemory buffer, memory_.make_buffer(bytes_));
+  BASCULE_ASSIGN(const ReachedMemory same, memory_.import(buffer.descriptor.get(), memory_.place, buffer.allocated));
+  buffer.read_only = {same.owner, same.bytes.data()};
+  return buffer;
 }
 
 // On the thread that maps. Making a model's buffers may take long.
@@ -175,9 +132,9 @@ void RelayReceiver::make_shown() {
   std::vector<ShownMemory> made;
   absl::Status status;
   while (status.ok() && made.size() < kept_) {
-    absl::StatusOr<ShownMemory> buffer = memory_.make_buffer(buffers_.bytes());
-    if (buffer.ok()) made.push_back(*std::move(buffer));
+    absl::StatusOr<ShownMemory> buffer = make_buffer();
     status = buffer.status();
+    if (buffer.ok()) made.push_back(*std::move(buffer));
   }
   const std::lock_guard lock(mutex_);
   making_ = false;
@@ -185,11 +142,7 @@ void RelayReceiver::make_shown() {
     say({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
     return;
   }
-  for (ShownMemory& buffer : made) {
-    allocated_ = buffer.allocated;
-    shown_.push_back(std::move(buffer.descriptor));
-    buffers_.keep(std::move(buffer.memory));
-  }
+  shown_.show(std::move(made));
   if (told_to_show_) show_buffers();
 }
 
@@ -202,7 +155,7 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
     case RelayMessage::Kind::kForget: engines_.forget(message->source); return changed_.notify_all();
     case RelayMessage::Kind::kShow:
       told_to_show_ = true;
-      if (!shown_.empty()) return show_buffers();
+      if (shown_.shows_any()) return show_buffers();
       if (!std::exchange(making_, true)) engines_.run([this] { make_shown(); });
       return;
     case RelayMessage::Kind::kFrom:
@@ -244,10 +197,10 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   if (take.kind != RelayMessage::Kind::kTake) return invalid_argument("a relay's delivery begins with another message");
   {
     const std::lock_guard lock(mutex_);
-    buffers_.free_untaken();
+    shown_.all().free_untaken();
     begin(take);
   }
-  ReceiveBuffers::Buffer* buffer = nullptr;
+  Buffer* buffer = nullptr;
   const Turn turn(*this, deadline);  // if another version is still read again, the deadline has passed
   absl::Status received =
       turn ? get(publication, take, buffer, deadline) : deadline_exceeded("the version did not come in time");
@@ -266,11 +219,11 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   }
   const std::lock_guard lock(mutex_);
   if (received.ok()) {
-    buffers_.came(*buffer, digest);
+    shown_.all().came(*buffer, digest);
   } else {
     // Others may copy from here, and would wait for a version that is no longer shown.
     if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
-    if (buffer != nullptr) let_go(*buffer, /*still_written=*/!is_over(settled));
+    if (buffer != nullptr) give_up(*buffer, /*still_written=*/!is_over(settled));
   }
   incoming_.reset();
   early_.erase(early_.begin(), early_.upper_bound(take.number));
@@ -278,52 +231,33 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   return received;
 }
 
-// Of a buffer whose version does not come.
-void RelayReceiver::let_go(ReceiveBuffers::Buffer& buffer, bool still_written) {
-  if (buffer.place) progress_->clear(*buffer.place);
+void RelayReceiver::give_up(Buffer& buffer, bool still_written) {
   if (still_written) written_.push_back(buffer.memory);
-  buffers_.give_up(buffer, still_written);
+  shown_.give_up(buffer, still_written);
 }
 
-absl::Status RelayReceiver::get(const Publication& publication, const RelayMessage& take,
-                                ReceiveBuffers::Buffer*& buffer, Deadline deadline) {
-  if (publication.bytes != buffers_.bytes())
-    return invalid_argument("expected a version of ", buffers_.bytes(), " bytes, found ", publication.bytes);
+absl::Status RelayReceiver::get(const Publication& publication, const RelayMessage& take, Buffer*& buffer,
+                                Deadline deadline) {
+  if (publication.bytes != bytes_)
+    return invalid_argument("expected a version of ", bytes_, " bytes, found ", publication.bytes);
   if (take.share) {
     BASCULE_ASSIGN(const bool shared, share(publication, buffer, deadline));
     if (shared) return absl::OkStatus();
     BASCULE_TRY(queue_->settle(Deadline(kUnderWay)));
     const std::lock_guard lock(mutex_);
-    if (buffer != nullptr) let_go(*std::exchange(buffer, nullptr), /*still_written=*/false);
+    if (buffer != nullptr) give_up(*std::exchange(buffer, nullptr), /*still_written=*/false);
   }
   BASCULE_ASSIGN(buffer, begin_copy(publication, take));
   return copy(publication, *buffer, deadline);
 }
 
-// A buffer that others read is not written: the sender names the versions that are being copied, and engines that read
-// one in place have leases.
-absl::StatusOr<ReceiveBuffers::Buffer*> RelayReceiver::begin_copy(const Publication& publication,
-                                                                  const RelayMessage& take) {
-  bool leased = false;
-  const auto usable = [&](const ReceiveBuffers::Buffer& buffer) {
-    if (std::ranges::find(take.spared, buffer.version) != take.spared.end()) return false;
-    if (!buffer.place) return true;
-    progress_->clear(*buffer.place);
-    const bool is_leased = progress_->is_leased(*buffer.place);
-    leased |= is_leased;
-    return !is_leased;
-  };
+absl::StatusOr<RelayReceiver::Buffer*> RelayReceiver::begin_copy(const Publication& publication,
+                                                                 const RelayMessage& take) {
   std::unique_lock lock(mutex_);
-  buffers_.free_untaken();
-  for (const Deadline soon(kLeaseEnds); buffers_.find_free(usable) == nullptr && leased && !soon.passed();)
+  for (const Deadline soon(kLeaseEnds); shown_.waits_for_leases(take.spared) && !soon.passed();)
     changed_.wait_for(lock, kShortPause);
-  BASCULE_ASSIGN(ReceiveBuffers::Buffer* const buffer, buffers_.begin(publication.version, usable));
-  incoming_->place = buffer->place;
-  if (buffer->place) {
-    progress_->begin(*buffer->place, publication.version);
-  } else {
-    say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
-  }
+  BASCULE_ASSIGN(Buffer* const buffer, shown_.begin(publication.version, take.spared));
+  if (!buffer->place) say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
   return buffer;
 }
 
@@ -373,8 +307,7 @@ void RelayReceiver::ask_for_another(const absl::Status& why) {
 }
 
 // Returns false if the version must be copied after all.
-absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, ReceiveBuffers::Buffer*& buffer,
-                                          Deadline deadline) {
+absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Buffer*& buffer, Deadline deadline) {
   std::uint64_t here = 0;
   std::size_t shared = 0;
   microseconds pause = kShortPause;
@@ -388,8 +321,8 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Receiv
       if (found && buffer == nullptr) {
         absl::StatusOr<std::optional<EngineBuffers::Shared>> lent = found->engine->share(publication);
         if (lent.ok() && *lent) {
-          buffer = buffers_.borrow(publication.version, std::move((*lent)->memory),
-                                   std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
+          buffer = shown_.all().borrow(publication.version, std::move((*lent)->memory),
+                                       std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
           shared = (*lent)->buffer;
         } else {
           ask_for_another(lent.ok() ? absl::NotFoundError("it no longer has that version") : lent.status());
@@ -412,7 +345,7 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Receiv
   }
 }
 
-absl::Status RelayReceiver::copy(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
+absl::Status RelayReceiver::copy(const Publication& publication, Buffer& buffer, Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
   const std::uint64_t piece = memory_.piece_bytes;
   std::uint64_t asked = 0, arrived = 0;
@@ -421,7 +354,7 @@ absl::Status RelayReceiver::copy(const Publication& publication, ReceiveBuffers:
     BASCULE_ASSIGN(const std::uint64_t here, queue_->arrived());
     if (asked > 0 && here > arrived) {
       arrived = here;
-      if (incoming_->place) progress_->advance(*incoming_->place, arrived);
+      shown_.advance(buffer, arrived);
       pause = kShortPause;
     }
     if (asked == publication.bytes && arrived == asked) return absl::OkStatus();

@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
-#include <bascule/schemes/deliveries/receive_buffers.h>
 #include <bascule/schemes/relay/known_engines.h>
+#include <bascule/schemes/relay/shown_buffers.h>
 #include <bascule/transport/delivery.h>
 
 namespace bascule::inline v0::relay {
@@ -58,13 +58,13 @@ class RelayReceiver final : public Reception, public ReadsAgain {
     std::uint64_t number = 0;  // of the delivery
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
-    bool whole = false;                  // the source has all of the version (or no longer has it)
-    bool share = false;                  // to be read at the source, not copied
-    bool stuck = false;                  // another source was requested
-    bool over = false;                   // the sender gave it up
-    std::optional<std::size_t> place{};  // its buffer's index, if other engines see that buffer
+    bool whole = false;  // the source has all of the version (or no longer has it)
+    bool share = false;  // to be read at the source, not copied
+    bool stuck = false;  // another source was requested
+    bool over = false;   // the sender gave it up
   };
-  RelayReceiver(RelayMemory memory, std::size_t kept, bool digests);
+  using Buffer = ReceiveBuffers::Buffer;
+  RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, bool digests);
 
   void say(const RelayMessage& message);  // the mutex must be held for this and the next seven
   void show_buffers();
@@ -77,29 +77,23 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   };
   absl::StatusOr<std::optional<Found>> look(const Publication& publication);
   void ask_for_another(const absl::Status& why);
-  void let_go(ReceiveBuffers::Buffer& buffer, bool still_written);
+  void give_up(Buffer& buffer, bool still_written);
   absl::Status may_go_on(Deadline deadline) const;
 
+  absl::StatusOr<ShownMemory> make_buffer() const;
   void make_shown();
   // They set `buffer` to the buffer that gets the version.
-  absl::Status get(const Publication& publication, const RelayMessage& take, ReceiveBuffers::Buffer*& buffer,
-                   Deadline deadline);
-  absl::StatusOr<bool> share(const Publication& publication, ReceiveBuffers::Buffer*& buffer, Deadline deadline);
-  absl::StatusOr<ReceiveBuffers::Buffer*> begin_copy(const Publication& publication, const RelayMessage& take);
-  absl::Status copy(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
-  absl::StatusOr<Digest> mend(const Publication& publication, std::span<std::byte> bytes,
-                              std::span<const ByteRange> ranges, Deadline deadline);
-  absl::StatusOr<Digest> await_mending(const Publication& publication, std::span<const std::byte> bytes,
-                                       Deadline deadline);
+  absl::Status get(const Publication& publication, const RelayMessage& take, Buffer*& buffer, Deadline deadline);
+  absl::StatusOr<bool> share(const Publication& publication, Buffer*& buffer, Deadline deadline);
+  absl::StatusOr<Buffer*> begin_copy(const Publication& publication, const RelayMessage& take);
+  absl::Status copy(const Publication& publication, Buffer& buffer, Deadline deadline);
 
   const RelayMemory memory_;
+  const std::uint64_t bytes_;
   const std::size_t kept_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
   std::unique_ptr<DeviceQueue> queue_;               // used by the thread that has a Turn
-  std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
-  std::vector<ProcessFd> shown_;                     // the buffers that others see; none until told to show some
-  std::optional<ProgressPage> progress_;
   const std::shared_ptr<SlotSource> trainer_ = std::make_shared<SlotSource>();
 
   class Turn;
@@ -108,7 +102,7 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   std::condition_variable changed_;
   bool copying_ = false;              // a thread has a Turn
   std::shared_ptr<SenderLine> line_;  // null without a connection
-  ReceiveBuffers buffers_;
+  ShownBuffers shown_;
   std::optional<Incoming> incoming_;
   std::map<std::uint64_t, RelayMessage> early_;  // by delivery, before its receive() has begun
   std::uint64_t connections_ = 0;

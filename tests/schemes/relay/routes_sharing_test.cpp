@@ -1,4 +1,4 @@
-// Which workers of a GPU show buffers, and which share those of another.
+// Which workers of a GPU show buffers, and which share the buffers of another.
 #include "schemes/relay/routes_fixture.h"
 
 namespace bascule::inline v0::relay {
@@ -67,7 +67,7 @@ TEST_F(RoutesSharing, ADeliveryWaitsUntilItIsKnownWhoShares) {
   EXPECT_EQ(ended[1], 1);
 }
 
-TEST_F(RoutesSharing, NobodyCopiesFromAWorkerThatShares) {
+TEST_F(RoutesSharing, NoWorkerCopiesFromOneThatShares) {
   two_gpus();
   want(1, {1, 2, 3, 4, 5});
   EXPECT_THAT(taken(), UnorderedElementsAre(Pair(1, kTrainer), Pair(2, 1), Pair(3, 1), Pair(4, 1), Pair(5, 4)));

@@ -1,0 +1,84 @@
+#include <bascule/schemes/relay/shown_buffers.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0::relay {
+namespace {
+
+bool contains(std::span<const Version> versions, Version version) {
+  return std::ranges::find(versions, version) != versions.end();
+}
+
+}  // namespace
+
+absl::Status ShownBuffers::open(const RelayMemory& memory, std::uint64_t bytes) {
+  BASCULE_ASSIGN(progress_, ProgressPage::make());
+  message_.place = memory.place;
+  const auto allocate = [&memory](std::uint64_t wanted,
+                                  std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
+    absl::StatusOr<ShownMemory> buffer = memory.make_buffer(wanted);
+    if (!buffer.ok()) return annotate(buffer.status(), cat("memory for ", what));
+    return std::move(buffer->memory);
+  };
+  return buffers_.open(allocate, memory.device, bytes, 0);
+}
+
+void ShownBuffers::show(std::vector<ShownMemory> made) {
+  for (ShownMemory& buffer : made) {
+    message_.allocated = buffer.allocated;
+    shown_.push_back(std::move(buffer.descriptor));
+    buffers_.keep(std::move(buffer.memory), std::move(buffer.read_only));
+  }
+}
+
+RelayMessage ShownBuffers::message() const { return message_; }
+
+std::vector<ProcessFd> ShownBuffers::descriptors() const {
+  std::vector<ProcessFd> copies;
+  const auto add = [&](int descriptor) {
+    if (ProcessFd copy = ProcessFd::copy_of(descriptor)) copies.push_back(std::move(copy));
+  };
+  add(progress_->descriptor());
+  for (const ProcessFd& buffer : shown_) add(buffer.get());
+  return copies;
+}
+
+// Takes its version off the page first, so that no lease begins later.
+bool ShownBuffers::is_leased(const Buffer& buffer) {
+  if (!buffer.place) return false;
+  progress_->clear(*buffer.place);
+  return progress_->is_leased(*buffer.place);
+}
+
+absl::StatusOr<ShownBuffers::Buffer*> ShownBuffers::begin(Version version, std::span<const Version> spared) {
+  BASCULE_ASSIGN(Buffer* const buffer, buffers_.begin(version, [&](const Buffer& each) {
+    return !contains(spared, each.version) && !is_leased(each);
+  }));
+  if (buffer->place) progress_->begin(*buffer->place, version);
+  return buffer;
+}
+
+bool ShownBuffers::waits_for_leases(std::span<const Version> spared) {
+  bool leased = false;
+  const Buffer* const free = buffers_.find_free([&](const Buffer& each) {
+    if (contains(spared, each.version)) return false;
+    const bool is = is_leased(each);
+    leased |= is;
+    return !is;
+  });
+  return free == nullptr && leased;
+}
+
+void ShownBuffers::advance(const Buffer& buffer, std::uint64_t bytes_done) {
+  if (buffer.place) progress_->advance(*buffer.place, bytes_done);
+}
+
+void ShownBuffers::give_up(Buffer& buffer, bool still_written) {
+  if (buffer.place) progress_->clear(*buffer.place);
+  buffers_.give_up(buffer, still_written);
+}
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,51 @@
+// ShownBuffers: a worker's receive buffers. Other engines see those that are kept: their memory, and on a progress page
+// which version each holds and how far it has come. They copy from these buffers, or read them in place.
+//
+// Not thread-safe, except advance().
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/schemes/deliveries/receive_buffers.h>
+#include <bascule/schemes/relay/progress_page.h>
+#include <bascule/schemes/relay/relay_memory.h>
+
+namespace bascule::inline v0::relay {
+
+class ShownBuffers {
+ public:
+  using Buffer = ReceiveBuffers::Buffer;
+
+  // For versions of `bytes` bytes. `memory` must outlive this object.
+  absl::Status open(const RelayMemory& memory, std::uint64_t bytes);
+  // Adds buffers that are kept and shown.
+  void show(std::vector<ShownMemory> made);
+  bool shows_any() const { return !shown_.empty(); }
+  // The `buffers` message, and copies of its descriptors: fewer than it needs if the process is out of them.
+  RelayMessage message() const;
+  std::vector<ProcessFd> descriptors() const;
+
+  ReceiveBuffers& all() { return buffers_; }
+
+  // Returns a buffer for a version to be copied, and shows it with 0 bytes if it is kept. Skips those that other
+  // engines read: from which they copy the versions `spared`, or on which they have leases.
+  absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared);
+  // Whether begin() would return a buffer that is kept, were it not for leases.
+  bool waits_for_leases(std::span<const Version> spared);
+  void advance(const Buffer& buffer, std::uint64_t bytes_done);
+  // The version in that buffer does not come, or is not right.
+  void give_up(Buffer& buffer, bool still_written);
+
+ private:
+  bool is_leased(const Buffer& buffer);
+
+  RelayMessage message_{.kind = RelayMessage::Kind::kBuffers};
+  ReceiveBuffers buffers_;
+  std::vector<ProcessFd> shown_;
+  std::optional<ProgressPage> progress_;
+};
+
+}  // namespace bascule::inline v0::relay
