@@ -334,7 +334,7 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Buffer
       }
       if (end <= here) {
         changed_.wait_for(lock, pause);
-        pause = std::min(2 * pause, kLongPause);
+        pause = std::min(2 * pause, here > 0 ? kShortPause : kLongPause);
         continue;
       }
     }
