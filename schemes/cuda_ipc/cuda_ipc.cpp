@@ -24,8 +24,9 @@ namespace {
 
 class CudaIpcSender final : public SenderTransport {
  public:
-  CudaIpcSender(RelayShape relay, cuda::ForNetwork network, std::size_t slots) : network_(network), slots_(slots) {
-    if (relay != RelayShape::kOff) dispatcher_.emplace(relay);
+  CudaIpcSender(RelayShape relay, DigestMode digest, cuda::ForNetwork network, std::size_t slots)
+      : network_(network), slots_(slots) {
+    if (relay != RelayShape::kOff) dispatcher_.emplace(relay, digest);
   }
 
   absl::Status check(const Layout& layout) override {
@@ -132,7 +133,7 @@ class CudaIpcSender final : public SenderTransport {
 class CudaIpcReceiver final : public ReceiverTransport {
  public:
   explicit CudaIpcReceiver(const Endpoint& endpoint)
-      : device_(endpoint.device), kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
+      : device_(endpoint.device), kept_(endpoint.versions_kept), digest_(endpoint.digest) {}
 
   absl::Status accept(ReceivedOffer offer) override {
     BASCULE_ASSIGN(const CudaIpcOffer places, parse_cuda_ipc_offer(offer.bytes));
@@ -248,14 +249,14 @@ class CudaIpcReceiver final : public ReceiverTransport {
       return absl::OkStatus();
     }
     BASCULE_ASSIGN(relay::RelayMemory memory, relay_memory(reads_on));
-    BASCULE_ASSIGN(relay_receiver_, relay::RelayReceiver::make(std::move(memory), slot_bytes, kept_, digests_));
+    BASCULE_ASSIGN(relay_receiver_, relay::RelayReceiver::make(std::move(memory), slot_bytes, kept_, digest_));
     end_ = relay_receiver_.get();
     return absl::OkStatus();
   }
 
   const int device_;  // to read on; kHost: the sender's
   const std::size_t kept_;
-  const bool digests_;
+  const DigestMode digest_;
   std::map<SlotId, Slot> slots_;
   relay::Bystander bystander_;
   std::unique_ptr<relay::RelayReceiver> relay_receiver_;  // if this worker copies and the sender relays
@@ -267,7 +268,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
 Scheme cuda_ipc_scheme() {
   Scheme scheme = cuda_ipc_facts();
   scheme.make_sender = [](const Endpoint& endpoint, Epoch) {
-    return std::make_unique<CudaIpcSender>(relay::kShape.in(endpoint).value_or(RelayShape::kOff),
+    return std::make_unique<CudaIpcSender>(relay::kShape.in(endpoint).value_or(RelayShape::kOff), endpoint.digest,
                                            endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo,
                                            static_cast<std::size_t>(endpoint.slots));
   };

@@ -71,8 +71,10 @@ void Dispatcher::carry_out(std::vector<Action> actions) {
   for (Action& action : actions) {
     if (const auto* say = std::get_if<action::Say>(&action)) line_->say(say->worker, to_bytes(say->message));
     if (const auto* introduced = std::get_if<action::Introduce>(&action)) carry_out(*introduced);
-    if (const auto* deliver = std::get_if<action::Deliver>(&action))
+    if (auto* deliver = std::get_if<action::Deliver>(&action)) {
+      deliver->message.verify = always_;
       line_->deliver(deliver->worker, deliver->version, to_bytes(deliver->message));
+    }
     if (const auto* gives_up = std::get_if<action::GiveUp>(&action)) line_->give_up(gives_up->worker, gives_up->why);
     if (const auto* done = std::get_if<action::Done>(&action))
       if (const auto order = done_.extract(done->number)) order.mapped()(absl::OkStatus());

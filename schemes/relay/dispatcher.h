@@ -14,7 +14,7 @@ namespace bascule::inline v0::relay {
 
 class Dispatcher final : public Delivery {
  public:
-  explicit Dispatcher(RelayShape shape) : routes_(shape) {}
+  Dispatcher(RelayShape shape, DigestMode digest) : always_(digest == DigestMode::kAlways), routes_(shape) {}
 
   void joined(WorkerId worker);
   void removed(WorkerId worker);
@@ -35,6 +35,7 @@ class Dispatcher final : public Delivery {
   void carry_out(std::vector<Action> actions);
   void carry_out(const action::Introduce& introduced);
 
+  const bool always_;           // every worker digests all that it reads
   WorkerLine* line_ = nullptr;  // null once closed
   Routes routes_;
   std::map<WorkerId, Shown> shown_;  // no entry: this worker has shown nothing

@@ -1,6 +1,8 @@
 #include <bascule/schemes/relay/engine_buffers.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include <bascule/transport/status.h>
 
@@ -33,22 +35,31 @@ absl::StatusOr<std::optional<std::uint64_t>> EngineBuffers::available(const Publ
   if (!progress) return std::nullopt;
   if (progress->buffer >= buffers_.size() || buffers_[progress->buffer].bytes().size() < publication.bytes)
     return invalid_argument("its progress page names buffer ", progress->buffer, ", which is not there, or too small");
-  found_ = progress->buffer;
+  found_ = *progress;
   return std::min(progress->bytes_done, publication.bytes);
 }
 
 absl::Status EngineBuffers::read(const Publication&, const ByteRange& range, const Landing& into) {
-  return buffers_.at(found_).read(range, into);
+  return buffers_.at(found_.buffer).read(range, into);
 }
 
 absl::StatusOr<std::optional<EngineBuffers::Shared>> EngineBuffers::share(const Publication& publication) {
-  BASCULE_ASSIGN(ProcessFd lease, progress_->lease(found_));
+  BASCULE_ASSIGN(ProcessFd lease, progress_->lease(found_.buffer));
   const std::optional<ProgressView::Progress> progress = progress_->find(publication.version);
-  if (!progress || progress->buffer != found_) return std::nullopt;
-  const ReachedMemory& memory = buffers_.at(found_).reached();
-  return Shared{.memory = {memory.owner, const_cast<std::byte*>(memory.bytes.data())},
-                .lease = std::move(lease),
-                .buffer = found_};
+  if (!progress || progress->buffer != found_.buffer) return std::nullopt;
+  const ReachedMemory& memory = buffers_.at(found_.buffer).reached();
+  return Shared{.memory = {memory.owner, const_cast<std::byte*>(memory.bytes.data())}, .lease = std::move(lease)};
+}
+
+std::optional<Digest> EngineBuffers::await_digest(const Publication& publication, Deadline deadline) const {
+  // An engine has digested its copy soon after the last byte has come, unless it stands still.
+  for (const Deadline soon(absl::Milliseconds(50)); !soon.passed() && !deadline.passed();) {
+    const std::optional<ProgressView::Progress> progress = progress_->find(publication.version);
+    if (!progress || progress->digested == Digested::kNever) return std::nullopt;
+    if (progress->digested == Digested::kYes) return progress->digest;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return std::nullopt;
 }
 
 }  // namespace bascule::inline v0::relay

@@ -29,12 +29,13 @@ class EngineBuffers final : public Source {
   struct Shared {
     std::shared_ptr<std::byte> memory;  // keeps it mapped; it is mapped read-only
     ProcessFd lease;
-    std::size_t buffer = 0;
   };
   // Leases the buffer of a version that available() has found. Returns nullopt if it no longer has that version.
   absl::StatusOr<std::optional<Shared>> share(const Publication& publication);
-  // The buffer of the version that available() found last.
-  std::size_t found() const { return found_; }
+  // Waits, for 50 ms at most, until the engine has digested its copy. Returns nullopt if it shows no digest by then.
+  std::optional<Digest> await_digest(const Publication& publication, Deadline deadline) const;
+  // What available() found last.
+  const ProgressView::Progress& found() const { return found_; }
 
  private:
   absl::Status import(const RelayMemory& here, const RelayMessage& message, std::vector<UniqueFd> descriptors);
@@ -42,7 +43,7 @@ class EngineBuffers final : public Source {
   absl::Status imported_;
   std::optional<ProgressView> progress_;
   std::vector<SourceMemory> buffers_;
-  std::size_t found_ = 0;
+  ProgressView::Progress found_;
 };
 
 }  // namespace bascule::inline v0::relay

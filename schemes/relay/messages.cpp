@@ -23,6 +23,7 @@ void fields(auto& archive, auto& kind, auto& message) {
   archive("source", message.source);
   archive("whole", message.whole);
   archive("share", message.share);
+  archive("verify", message.verify);
   archive("spared", message.spared);
   archive.bytes("place", message.place);
   archive("allocated", message.allocated);

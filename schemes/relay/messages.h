@@ -36,8 +36,8 @@ struct RelayMessage {
     kGot,      // all bytes of delivery `number` are here, or leased; its sources are no longer copied from
     kLeft,     // delivery `number` was refused or given up, or failed after `got`; its sources are no longer read
     kCannot,   // `source` cannot be read for delivery `number`, for the reason `why`: send another source
-    kTake,     // get delivery `number` from `source`: copy it or, if `share`, read it where it comes to. Other engines
-               // copy from the buffers of the versions `spared`
+    kTake,     // get delivery `number` from `source`: copy it or, if `share`, read it where it comes to, and with
+               // `verify` digest it there. Other engines copy from the buffers of the versions `spared`
     kFrom,     // copy the rest of delivery `number` from `source`
     kOver,     // delivery `number` was given up
     kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
@@ -48,7 +48,7 @@ struct RelayMessage {
   std::uint64_t number = 0;  // of a delivery
   SourceId source = kTrainer;
   bool whole = false;  // the source has all of the version (or no longer has it)
-  bool share = false;
+  bool share = false, verify = false;
   std::vector<Version> spared{};
   std::string place{};          // where the buffers are: the GPU's UUID
   std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules

@@ -39,11 +39,22 @@ void ProgressPage::begin(std::size_t buffer, Version version) {
   ProgressLine& to = line(buffer);
   to.version.store(0, std::memory_order_release);
   to.bytes_done.store(0, std::memory_order_release);
+  to.digested.store(Digested::kNotYet, std::memory_order_release);
   to.version.store(version, std::memory_order_release);
 }
 
 void ProgressPage::advance(std::size_t buffer, std::uint64_t bytes_done) {
   line(buffer).bytes_done.store(bytes_done, std::memory_order_release);
+}
+
+void ProgressPage::show_digest(std::size_t buffer, const std::optional<Digest>& digest) {
+  ProgressLine& to = line(buffer);
+  to.digested.store(Digested::kNotYet, std::memory_order_release);
+  if (digest) {
+    to.low.store(digest->low, std::memory_order_release);
+    to.high.store(digest->high, std::memory_order_release);
+  }
+  to.digested.store(digest ? Digested::kYes : Digested::kNever, std::memory_order_release);
 }
 
 void ProgressPage::clear(std::size_t buffer) { line(buffer).version.store(0, std::memory_order_release); }
@@ -69,10 +80,12 @@ std::optional<ProgressView::Progress> ProgressView::find(Version version) const 
   for (std::size_t buffer = 0; buffer < kMostBuffers; ++buffer) {
     const auto& line = *reinterpret_cast<const ProgressLine*>(mapping_.bytes().data() + offset_of_line(buffer));
     if (line.version.load(std::memory_order_acquire) != version) continue;
-    const std::uint64_t bytes_done = line.bytes_done.load(std::memory_order_acquire);
+    Progress progress{.buffer = buffer};
+    progress.digested = line.digested.load(std::memory_order_acquire);
+    progress.digest = {line.low.load(std::memory_order_acquire), line.high.load(std::memory_order_acquire)};
+    progress.bytes_done = line.bytes_done.load(std::memory_order_acquire);
     // If those bytes belong to a later version, the acquire before makes its number visible here.
-    if (line.version.load(std::memory_order_relaxed) == version)
-      return Progress{.buffer = buffer, .bytes_done = bytes_done};
+    if (line.version.load(std::memory_order_relaxed) == version) return progress;
   }
   return std::nullopt;
 }

@@ -2,7 +2,7 @@
 // holds, and how many bytes of that version have come. Other engines copy only these bytes.
 //
 //   line 0   | magic 8 |
-//   line 1…  | version 8 | bytes done 8 |      one for each buffer that it shows
+//   line 1…  | version 8 | bytes done 8 | digest 16 | whether digested 8 |      one for each buffer that it shows
 //
 // A line has 64 bytes. The engine stores, others load. A buffer from which others copy is spared (messages.h): its line
 // keeps the version as long as they copy.
@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include <bascule/kernels/digest.h>
 #include <bascule/schemes/relay/messages.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/mapping.h>
@@ -26,9 +27,14 @@
 
 namespace bascule::inline v0::relay {
 
+// Whether the engine has digested all of its copy.
+enum class Digested : std::uint64_t { kNotYet, kYes, kNever };
+
 struct alignas(64) ProgressLine {
   std::atomic<std::uint64_t> version;
   std::atomic<std::uint64_t> bytes_done;
+  std::atomic<std::uint64_t> low, high;
+  std::atomic<Digested> digested;
 };
 static_assert(sizeof(ProgressLine) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -42,6 +48,7 @@ class ProgressPage {
   // longer shown.
   void begin(std::size_t buffer, Version version);
   void advance(std::size_t buffer, std::uint64_t bytes_done);
+  void show_digest(std::size_t buffer, const std::optional<Digest>& digest);  // of all its bytes; nullopt: none is made
   void clear(std::size_t buffer);
   // Whether another engine has a lease on it. Call clear() first.
   bool is_leased(std::size_t buffer) const;
@@ -60,6 +67,8 @@ class ProgressView {
   struct Progress {
     std::size_t buffer = 0;
     std::uint64_t bytes_done = 0;
+    Digested digested = Digested::kNotYet;
+    Digest digest{};  // as the engine found it
   };
   // Returns nullopt if no buffer holds or receives that version. Never waits.
   std::optional<Progress> find(Version version) const;

@@ -49,16 +49,16 @@ class RelayReceiver::Turn {
 };
 
 absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
-                                                                   std::size_t kept, bool digests) {
+                                                                   std::size_t kept, DigestMode digest) {
   std::unique_ptr<RelayReceiver> made(
-      new RelayReceiver(std::move(memory), bytes, std::min(kept, kMostBuffers), digests));
+      new RelayReceiver(std::move(memory), bytes, std::min(kept, kMostBuffers), digest));
   BASCULE_ASSIGN(made->queue_, made->memory_.open_queue());
   BASCULE_TRY(made->shown_.open(made->memory_, bytes));
   return made;
 }
 
-RelayReceiver::RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, bool digests)
-    : memory_(std::move(memory)), bytes_(bytes), kept_(kept), digests_(digests), engines_(memory_, [this] {
+RelayReceiver::RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, DigestMode digest)
+    : memory_(std::move(memory)), bytes_(bytes), kept_(kept), digest_(digest), engines_(memory_, [this] {
         const std::lock_guard lock(mutex_);
         changed_.notify_all();
       }) {}
@@ -94,7 +94,10 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
                                          : mend(*trainer_, *queue_, publication, bytes, ranges, deadline);
   const absl::Status settled = digest.ok() ? absl::OkStatus() : queue_->settle(Deadline(kUnderWay));
   lock.lock();
-  if (digest.ok()) buffer->digest = *digest;
+  if (digest.ok()) {
+    buffer->digest = *digest;
+    shown_.show_digest(*buffer, *digest);
+  }
   if (!is_over(settled)) give_up(*buffer, /*still_written=*/true);
   return digest;
 }
@@ -200,10 +203,10 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     shown_.all().free_untaken();
     begin(take);
   }
-  Buffer* buffer = nullptr;
+  Arrival arrival;
   const Turn turn(*this, deadline);  // if another version is still read again, the deadline has passed
   absl::Status received =
-      turn ? get(publication, take, buffer, deadline) : deadline_exceeded("the version did not come in time");
+      turn ? get(publication, take, arrival, deadline) : deadline_exceeded("the version did not come in time");
   // Until it is settled, the device may still write the buffer and read the source.
   const absl::Status settled = received.ok() || !turn ? received : queue_->settle(Deadline(kUnderWay));
   {
@@ -213,17 +216,20 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   std::optional<Digest> digest;
   const bool got = received.ok();
   if (got) {
-    absl::StatusOr<std::optional<Digest>> made = queue_->finish(deadline);
+    absl::StatusOr<std::optional<Digest>> made = digest_of(publication, arrival, deadline);
     received = made.status();
-    if (made.ok()) digest = *made;
+    if (made.ok()) {
+      digest = *made;
+      shown_.show_digest(*arrival.buffer, digest);
+    }
   }
   const std::lock_guard lock(mutex_);
   if (received.ok()) {
-    shown_.all().came(*buffer, digest);
+    shown_.all().came(*arrival.buffer, digest);
   } else {
     // Others may copy from here, and would wait for a version that is no longer shown.
     if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
-    if (buffer != nullptr) give_up(*buffer, /*still_written=*/!is_over(settled));
+    if (arrival.buffer != nullptr) give_up(*arrival.buffer, /*still_written=*/!is_over(settled));
   }
   incoming_.reset();
   early_.erase(early_.begin(), early_.upper_bound(take.number));
@@ -236,19 +242,32 @@ void RelayReceiver::give_up(Buffer& buffer, bool still_written) {
   shown_.give_up(buffer, still_written);
 }
 
-absl::Status RelayReceiver::get(const Publication& publication, const RelayMessage& take, Buffer*& buffer,
+absl::Status RelayReceiver::get(const Publication& publication, const RelayMessage& take, Arrival& arrival,
                                 Deadline deadline) {
   if (publication.bytes != bytes_)
     return invalid_argument("expected a version of ", bytes_, " bytes, found ", publication.bytes);
   if (take.share) {
-    BASCULE_ASSIGN(const bool shared, share(publication, buffer, deadline));
+    const bool verify = take.verify || digest_ == DigestMode::kAlways;
+    BASCULE_ASSIGN(const bool shared, share(publication, verify, arrival, deadline));
     if (shared) return absl::OkStatus();
     BASCULE_TRY(queue_->settle(Deadline(kUnderWay)));
     const std::lock_guard lock(mutex_);
-    if (buffer != nullptr) give_up(*std::exchange(buffer, nullptr), /*still_written=*/false);
+    if (arrival.buffer != nullptr) give_up(*arrival.buffer, /*still_written=*/false);
+    arrival = {};
   }
-  BASCULE_ASSIGN(buffer, begin_copy(publication, take));
-  return copy(publication, *buffer, deadline);
+  BASCULE_ASSIGN(arrival.buffer, begin_copy(publication, take));
+  return copy(publication, *arrival.buffer, deadline);
+}
+
+// The digest of what has come. If the owner of a shared buffer does not show one, its bytes are digested here.
+absl::StatusOr<std::optional<Digest>> RelayReceiver::digest_of(const Publication& publication, const Arrival& arrival,
+                                                               Deadline deadline) {
+  const bool shared = arrival.buffer->lease != nullptr;
+  if (shared && digest_ == DigestMode::kOff) return std::nullopt;
+  if (!arrival.owner) return queue_->finish(deadline);
+  if (const std::optional<Digest> shown = arrival.owner->await_digest(publication, deadline)) return shown;
+  BASCULE_TRY(queue_->digest({arrival.buffer->memory.get(), publication.bytes}, true, std::nullopt));
+  return queue_->finish(deadline);
 }
 
 absl::StatusOr<RelayReceiver::Buffer*> RelayReceiver::begin_copy(const Publication& publication,
@@ -307,7 +326,8 @@ void RelayReceiver::ask_for_another(const absl::Status& why) {
 }
 
 // Returns false if the version must be copied after all.
-absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Buffer*& buffer, Deadline deadline) {
+absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, bool verify, Arrival& arrival,
+                                          Deadline deadline) {
   std::uint64_t here = 0;
   std::size_t shared = 0;
   microseconds pause = kShortPause;
@@ -318,16 +338,17 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Buffer
       BASCULE_TRY(may_go_on(deadline));
       if (!incoming_->share) return false;
       BASCULE_ASSIGN(const std::optional<Found> found, look(publication));
-      if (found && buffer == nullptr) {
+      if (found && arrival.buffer == nullptr) {
         absl::StatusOr<std::optional<EngineBuffers::Shared>> lent = found->engine->share(publication);
         if (lent.ok() && *lent) {
-          buffer = shown_.all().borrow(publication.version, std::move((*lent)->memory),
-                                       std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
-          shared = (*lent)->buffer;
+          arrival.buffer = shown_.all().borrow(publication.version, std::move((*lent)->memory),
+                                               std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
+          shared = found->engine->found().buffer;
+          if (!verify) arrival.owner = found->engine;
         } else {
           ask_for_another(lent.ok() ? absl::NotFoundError("it no longer has that version") : lent.status());
         }
-      } else if (found && found->engine->found() != shared) {
+      } else if (found && found->engine->found().buffer != shared) {
         ask_for_another(absl::NotFoundError("it receives that version into another buffer"));
       } else if (found) {
         end = found->bytes;
@@ -338,7 +359,8 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Buffer
         continue;
       }
     }
-    if (digests_) BASCULE_TRY(queue_->digest_behind(nullptr, {buffer->memory.get(), publication.bytes}, here, end));
+    if (verify)
+      BASCULE_TRY(queue_->digest_behind(nullptr, {arrival.buffer->memory.get(), publication.bytes}, here, end));
     here = end;
     if (here == publication.bytes) return true;
     pause = kShortPause;
@@ -372,8 +394,8 @@ absl::Status RelayReceiver::copy(const Publication& publication, Buffer& buffer,
       }
     }
     const std::uint64_t end = std::min(asked + piece, publication.bytes);
-    BASCULE_TRY(
-        found->source->read(publication, {asked, end}, {.memory = to, .queue = *queue_, .digesting = digests_}));
+    BASCULE_TRY(found->source->read(publication, {asked, end},
+                                    {.memory = to, .queue = *queue_, .digesting = digest_ != DigestMode::kOff}));
     asked = end;
     pause = kShortPause;
   }

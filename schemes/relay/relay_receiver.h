@@ -5,8 +5,8 @@
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
 // If an engine on this worker's own GPU gets the versions, this worker shares that engine's buffers: it leases each,
-// digests the bytes as they come, and reads them there. It makes receive buffers only when the sender tells it to show
-// some, or when a version must be copied after all.
+// and reads the bytes there. The engine shows the digest that it found; with digest=always this worker digests them
+// too. It makes receive buffers only when the sender tells it to show some, or when a version must be copied after all.
 //
 // A version that came wrong is mended: its wrong ranges are read again, from the trainer's slot. In a shared buffer,
 // the engine that copied it does so.
@@ -26,15 +26,16 @@
 #include <bascule/schemes/relay/known_engines.h>
 #include <bascule/schemes/relay/shown_buffers.h>
 #include <bascule/transport/delivery.h>
+#include <bascule/transport/endpoint.h>
 
 namespace bascule::inline v0::relay {
 
 class RelayReceiver final : public Reception, public ReadsAgain {
  public:
   // Versions have `bytes` bytes. If the sender tells it to, the receiver makes `kept` receive buffers, kMostBuffers at
-  // most. With `digests` it digests versions as they arrive.
+  // most. Unless `digest` is kOff, it digests versions as they arrive.
   static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
-                                                             bool digests);
+                                                             DigestMode digest);
 
   // add() registers a slot of the trainer that this process has mapped; remove() forgets it.
   void add(SlotId slot, ReachedMemory memory, WrittenSoFar written) {
@@ -64,7 +65,7 @@ class RelayReceiver final : public Reception, public ReadsAgain {
     bool over = false;   // the sender gave it up
   };
   using Buffer = ReceiveBuffers::Buffer;
-  RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, bool digests);
+  RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, DigestMode digest);
 
   void say(const RelayMessage& message);  // the mutex must be held for this and the next seven
   void show_buffers();
@@ -82,16 +83,21 @@ class RelayReceiver final : public Reception, public ReadsAgain {
 
   absl::StatusOr<ShownMemory> make_buffer() const;
   void make_shown();
-  // They set `buffer` to the buffer that gets the version.
-  absl::Status get(const Publication& publication, const RelayMessage& take, Buffer*& buffer, Deadline deadline);
-  absl::StatusOr<bool> share(const Publication& publication, Buffer*& buffer, Deadline deadline);
+  struct Arrival {
+    Buffer* buffer = nullptr;                // that gets the version
+    std::shared_ptr<EngineBuffers> owner{};  // of a shared buffer, if its digest is to come from there
+  };
+  absl::Status get(const Publication& publication, const RelayMessage& take, Arrival& arrival, Deadline deadline);
+  absl::StatusOr<bool> share(const Publication& publication, bool verify, Arrival& arrival, Deadline deadline);
+  absl::StatusOr<std::optional<Digest>> digest_of(const Publication& publication, const Arrival& arrival,
+                                                  Deadline deadline);
   absl::StatusOr<Buffer*> begin_copy(const Publication& publication, const RelayMessage& take);
   absl::Status copy(const Publication& publication, Buffer& buffer, Deadline deadline);
 
   const RelayMemory memory_;
   const std::uint64_t bytes_;
   const std::size_t kept_;
-  const bool digests_;
+  const DigestMode digest_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
   std::unique_ptr<DeviceQueue> queue_;               // used by the thread that has a Turn
   const std::shared_ptr<SlotSource> trainer_ = std::make_shared<SlotSource>();

@@ -76,6 +76,10 @@ void ShownBuffers::advance(const Buffer& buffer, std::uint64_t bytes_done) {
   if (buffer.place) progress_->advance(*buffer.place, bytes_done);
 }
 
+void ShownBuffers::show_digest(const Buffer& buffer, const std::optional<Digest>& digest) {
+  if (buffer.place) progress_->show_digest(*buffer.place, digest);
+}
+
 void ShownBuffers::give_up(Buffer& buffer, bool still_written) {
   if (buffer.place) progress_->clear(*buffer.place);
   buffers_.give_up(buffer, still_written);

@@ -1,7 +1,7 @@
 // ShownBuffers: a worker's receive buffers. Other engines see those that are kept: their memory, and on a progress page
 // which version each holds and how far it has come. They copy from these buffers, or read them in place.
 //
-// Not thread-safe, except advance().
+// Not thread-safe, except advance() and show_digest().
 #pragma once
 
 #include <optional>
@@ -36,6 +36,7 @@ class ShownBuffers {
   // Whether begin() would return a buffer that is kept, were it not for leases.
   bool waits_for_leases(std::span<const Version> spared);
   void advance(const Buffer& buffer, std::uint64_t bytes_done);
+  void show_digest(const Buffer& buffer, const std::optional<Digest>& digest);
   // The version in that buffer does not come, or is not right.
   void give_up(Buffer& buffer, bool still_written);
 

@@ -30,7 +30,7 @@ class GpuSharing : public testing::Test {
   }
   Engine make(SourceId id) {
     Engine engine{.id = id};
-    engine.receiver = *RelayReceiver::make(*relay_memory(0), kModel, 2, /*digests=*/true);
+    engine.receiver = *RelayReceiver::make(*relay_memory(0), kModel, 2, DigestMode::kOn);
     engine.receiver->add({1, 0}, {.bytes = {slot_.memory.get(), kModel}, .device = 0, .owner = slot_.memory},
                          [](SlotId) { return kModel; });
     engine.receiver->open(engine.line);

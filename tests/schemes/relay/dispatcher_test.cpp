@@ -77,7 +77,7 @@ class RelayDispatcher : public testing::Test {
   }
 
   Workers line;
-  Dispatcher dispatcher{RelayShape::kChain};
+  Dispatcher dispatcher{RelayShape::kChain, DigestMode::kOn};
   std::vector<std::uint64_t> done;
 };
 

@@ -116,10 +116,11 @@ class RelayReceiverFixture : public testing::Test {
     engine.show();
     return engine;
   }
-  Engine make_without_buffers(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2) {
+  Engine make_without_buffers(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2,
+                              DigestMode digest = DigestMode::kOn) {
     Engine engine{.id = id};
     absl::StatusOr<ReachedMemory> reached = memory.import(slot.descriptor.get(), "host", kBytes);
-    engine.receiver = *RelayReceiver::make(std::move(memory), kBytes, kept, /*digests=*/true);
+    engine.receiver = *RelayReceiver::make(std::move(memory), kBytes, kept, digest);
     engine.receiver->add({1, 0}, *std::move(reached), [this](SlotId) { return written.load(); });
     engine.open_without_buffers();
     return engine;

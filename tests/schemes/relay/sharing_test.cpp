@@ -160,6 +160,70 @@ TEST_F(RelaySharing, TheCopyOutlivesItsEngine) {
   b.receiver->end_read(take(b, 2).slot);
 }
 
+// ---- the digest ----
+
+class RelaySharingDigests : public RelaySharing {
+ protected:
+  // Of version 1, which the owner has, as a worker that shares it has it.
+  std::optional<Digest> shared_digest(const Engine& owner, bool verify) {
+    introduce(b, owner);
+    const RelayMessage take{
+        .kind = Kind::kTake, .number = 1, .source = owner.id, .whole = true, .share = true, .verify = verify};
+    EXPECT_THAT(receive(b, take, test::patience()).get(), IsOk());
+    expect_got(b, 1);
+    const auto view = b.receiver->prepare(publication(1), Deadline(test::patience()));
+    EXPECT_THAT(view, IsOk());
+    if (!view.ok()) return std::nullopt;
+    b.receiver->end_read(view->slot);
+    return view->digest;
+  }
+  Digest right() {
+    kernels::ThreadPool pool(1);
+    return kernels::digest(bytes(), pool);
+  }
+};
+
+// Wrong bytes that come after the owner has digested its copy are found only by another pass.
+TEST_F(RelaySharingDigests, TheOwnersDigestIsTakenUnlessEveryWorkerMustVerify) {
+  std::byte* last = nullptr;
+  const Engine c =
+      make(3, test::host_relay_memory({.after_copy = [&](std::span<std::byte> piece) { last = piece.data(); }}));
+  fill(1);
+  EXPECT_THAT(receive(c, 1).get(), IsOk());
+  expect_got(c, 1);
+  EXPECT_EQ(shared_digest(c, false), right());
+  EXPECT_EQ(shared_digest(c, true), right());
+  *last ^= std::byte{1};
+  EXPECT_EQ(shared_digest(c, false), right());
+  EXPECT_NE(shared_digest(c, true), right());
+}
+
+TEST_F(RelaySharingDigests, IfTheOwnerMakesNoDigestTheWorkerDoes) {
+  const Engine c = make_without_buffers(3, test::host_relay_memory(), 2, DigestMode::kOff);
+  Engine shows{.id = 3, .line = c.line};
+  c.tell({.kind = Kind::kShow});
+  shows.shown = c.line->next(Kind::kBuffers);
+  fill(1);
+  EXPECT_THAT(receive(c, 1).get(), IsOk());
+  expect_got(c, 1);
+  EXPECT_EQ(shared_digest(shows, false), right());
+}
+
+TEST_F(RelaySharingDigests, IfTheOwnerStandsStillTheWorkerDigestsItself) {
+  std::promise<void> go_on;
+  const Engine c = make(3, test::host_relay_memory({.before_finish = [&, came = go_on.get_future().share()] {
+                          came.wait();
+                          return absl::OkStatus();
+                        }}));
+  fill(1);
+  auto received = receive(c, 1);
+  wait_for(c, 1, 4);
+  expect_got(c, 1);
+  EXPECT_EQ(shared_digest(c, false), right());
+  go_on.set_value();
+  EXPECT_THAT(received.get(), IsOk());
+}
+
 // ---- if it must copy after all ----
 
 TEST_F(RelaySharing, IfTheOtherGivesTheVersionUpItIsCopied) {

@@ -129,7 +129,8 @@ absl::StatusOr<ReachedMemory> reach(int descriptor, std::uint64_t bytes) {
 
 class HostRelaySender final : public SenderTransport {
  public:
-  explicit HostRelaySender(RelayShape shape) : dispatcher_(shape) {}
+  explicit HostRelaySender(const Endpoint& endpoint)
+      : dispatcher_(relay::kShape.in(endpoint).value_or(RelayShape::kChain), endpoint.digest) {}
 
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-slot", layout.bytes());
@@ -156,15 +157,12 @@ std::string place_for_itself() {
 class HostRelayReceiver final : public ReceiverTransport {
  public:
   HostRelayReceiver(const Endpoint& endpoint, HostQueueHooks hooks, std::string place)
-      : hooks_(std::move(hooks)),
-        place_(std::move(place)),
-        kept_(endpoint.versions_kept),
-        digests_(endpoint.digest != DigestMode::kOff) {}
+      : hooks_(std::move(hooks)), place_(std::move(place)), kept_(endpoint.versions_kept), digest_(endpoint.digest) {}
 
   absl::Status accept(ReceivedOffer offer) override {
     if (!relay_receiver_) {
       BASCULE_ASSIGN(relay_receiver_,
-                     relay::RelayReceiver::make(host_relay_memory(hooks_, place_), offer.slot_bytes, kept_, digests_));
+                     relay::RelayReceiver::make(host_relay_memory(hooks_, place_), offer.slot_bytes, kept_, digest_));
     }
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       BASCULE_ASSIGN(ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
@@ -184,7 +182,7 @@ class HostRelayReceiver final : public ReceiverTransport {
   const HostQueueHooks hooks_;
   const std::string place_;
   const std::size_t kept_;
-  const bool digests_;
+  const DigestMode digest_;
   std::unique_ptr<relay::RelayReceiver> relay_receiver_;
 };
 
@@ -193,10 +191,7 @@ Scheme scheme_of(std::string name, HostQueueHooks hooks, std::string (*place)())
           .needs_descriptors = true,
           .to_own_memory = true,
           .options = relay::options(),
-          .make_sender =
-              [](const Endpoint& endpoint, Epoch) {
-                return std::make_unique<HostRelaySender>(relay::kShape.in(endpoint).value_or(RelayShape::kChain));
-              },
+          .make_sender = [](const Endpoint& endpoint, Epoch) { return std::make_unique<HostRelaySender>(endpoint); },
           .make_receiver =
               [hooks = std::move(hooks), place](const Endpoint& endpoint) {
                 return std::make_unique<HostRelayReceiver>(endpoint, hooks, place());
