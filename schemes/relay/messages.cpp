@@ -24,6 +24,7 @@ void fields(auto& archive, auto& kind, auto& message) {
   archive("whole", message.whole);
   archive("share", message.share);
   archive("verify", message.verify);
+  archive("handed_on", message.handed_on);
   archive("spared", message.spared);
   archive.bytes("place", message.place);
   archive("allocated", message.allocated);

@@ -49,6 +49,7 @@ struct RelayMessage {
   SourceId source = kTrainer;
   bool whole = false;  // the source has all of the version (or no longer has it)
   bool share = false, verify = false;
+  bool handed_on = false;  // several engines copy this version, from each other: show small pieces
   std::vector<Version> spared{};
   std::string place{};          // where the buffers are: the GPU's UUID
   std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules

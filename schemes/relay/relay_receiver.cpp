@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include <bascule/schemes/relay/copy_sizes.h>
 #include <bascule/schemes/relay/mend.h>
 #include <bascule/transport/status.h>
 
@@ -12,8 +13,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Copies under way: enough to keep a copy engine busy, yet soon over if a source leaves.
-constexpr std::uint64_t kPiecesAhead = 4;
 // Pauses between two checks of a source, while bytes come and while none do.
 constexpr microseconds kShortPause{20}, kLongPause{200};
 // Messages seldom come before the receive() of their delivery, which follows soon, so there are always fewer.
@@ -256,7 +255,7 @@ absl::Status RelayReceiver::get(const Publication& publication, const RelayMessa
     arrival = {};
   }
   BASCULE_ASSIGN(arrival.buffer, begin_copy(publication, take));
-  return copy(publication, *arrival.buffer, deadline);
+  return copy(publication, take, *arrival.buffer, deadline);
 }
 
 // The digest of what has come. If the owner of a shared buffer does not show one, its bytes are digested here.
@@ -367,9 +366,10 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, bool v
   }
 }
 
-absl::Status RelayReceiver::copy(const Publication& publication, Buffer& buffer, Deadline deadline) {
+absl::Status RelayReceiver::copy(const Publication& publication, const RelayMessage& take, Buffer& buffer,
+                                 Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
-  const std::uint64_t piece = memory_.piece_bytes;
+  const CopySizes sizes{.bytes = publication.bytes, .piece = memory_.piece_bytes, .handed_on = take.handed_on};
   std::uint64_t asked = 0, arrived = 0;
   microseconds pause = kShortPause;
   while (true) {
@@ -384,16 +384,16 @@ absl::Status RelayReceiver::copy(const Publication& publication, Buffer& buffer,
     {
       std::unique_lock lock(mutex_);
       BASCULE_TRY(may_go_on(deadline));
-      if (asked < publication.bytes && asked - arrived < kPiecesAhead * piece) {
+      if (asked < publication.bytes && asked - arrived < sizes.ahead()) {
         BASCULE_ASSIGN(found, look(publication));
       }
-      if (!found || std::min(asked + piece, publication.bytes) > found->bytes) {
+      if (!found || std::min(asked + sizes.piece, publication.bytes) > found->bytes) {
         changed_.wait_for(lock, pause);
         pause = std::min(2 * pause, arrived < asked ? kShortPause : kLongPause);
         continue;
       }
     }
-    const std::uint64_t end = std::min(asked + piece, publication.bytes);
+    const std::uint64_t end = sizes.end(asked, found->bytes);
     BASCULE_TRY(found->source->read(publication, {asked, end},
                                     {.memory = to, .queue = *queue_, .digesting = digest_ != DigestMode::kOff}));
     asked = end;

@@ -5,8 +5,9 @@
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
 // If an engine on this worker's own GPU gets the versions, this worker shares that engine's buffers: it leases each,
-// and reads the bytes there. The engine shows the digest that it found; with digest=always this worker digests them
-// too. It makes receive buffers only when the sender tells it to show some, or when a version must be copied after all.
+// and reads the bytes there. The engine shows the digest that it found; with digest=always this worker also
+// digests them. It makes receive buffers only when the sender tells it to show some, or when a version must be copied
+// after all.
 //
 // A version that came wrong is mended: its wrong ranges are read again, from the trainer's slot. In a shared buffer,
 // the engine that copied it does so.
@@ -92,7 +93,7 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   absl::StatusOr<std::optional<Digest>> digest_of(const Publication& publication, const Arrival& arrival,
                                                   Deadline deadline);
   absl::StatusOr<Buffer*> begin_copy(const Publication& publication, const RelayMessage& take);
-  absl::Status copy(const Publication& publication, Buffer& buffer, Deadline deadline);
+  absl::Status copy(const Publication& publication, const RelayMessage& take, Buffer& buffer, Deadline deadline);
 
   const RelayMemory memory_;
   const std::uint64_t bytes_;

@@ -155,6 +155,9 @@ void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
   member.told = delivery.version;
   member.has_it = false;
   member.alone = shares;
+  const bool handed_on = std::ranges::count_if(delivery.legs, [this](const Leg& each) {
+                           return members_.at(each.worker).reads != Member::Reads::kShares;
+                         }) > 1;
   turn_.act(action::Deliver{leg.worker,
                             delivery.version,
                             {.kind = RelayMessage::Kind::kTake,
@@ -162,6 +165,7 @@ void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
                              .source = leg.source,
                              .whole = has_all(leg.source, delivery.version),
                              .share = shares && leg.source != kTrainer,
+                             .handed_on = handed_on,
                              .spared = spared(leg.worker)}});
 }
 

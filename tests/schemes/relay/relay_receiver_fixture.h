@@ -146,9 +146,14 @@ class RelayReceiverFixture : public testing::Test {
   static std::future<absl::Status> receive(const Engine& engine, Version version, SourceId source = kTrainer,
                                            bool whole = false, std::vector<Version> spared = {},
                                            absl::Duration timeout = test::patience()) {
-    return receive(
-        engine, {.kind = Kind::kTake, .number = version, .source = source, .whole = whole, .spared = std::move(spared)},
-        timeout);
+    return receive(engine,
+                   {.kind = Kind::kTake,
+                    .number = version,
+                    .source = source,
+                    .whole = whole,
+                    .handed_on = true,
+                    .spared = std::move(spared)},
+                   timeout);
   }
   // The engine is to read the source's copy in place.
   static std::future<absl::Status> share(const Engine& engine, Version version, SourceId source, bool whole = false) {

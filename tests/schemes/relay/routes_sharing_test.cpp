@@ -77,6 +77,16 @@ TEST_F(RoutesSharing, NoWorkerCopiesFromOneThatShares) {
   EXPECT_THAT(redirected(), ElementsAre(Pair(4, kTrainer))) << "2 and 3 have all of it, but show nothing";
 }
 
+TEST_F(RoutesSharing, AVersionIsHandedOnOnlyIfAnotherEngineCopiesIt) {
+  two_gpus();
+  want(1, {1, 2, 3});
+  EXPECT_FALSE(told(1, Kind::kTake).handed_on);
+  got(1, {1, 2, 3});
+  want(2, {1, 2, 3, 4});
+  EXPECT_TRUE(told(1, Kind::kTake).handed_on);
+  EXPECT_TRUE(told(4, Kind::kTake).handed_on);
+}
+
 TEST_F(RoutesSharing, WithoutThatEngineTheVersionIsCopied) {
   two_gpus();
   want(1, {2, 3});
