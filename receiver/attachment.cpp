@@ -236,8 +236,10 @@ void Attachment::end_read(SlotId slot) {
   if (prepared == prepared_.end() || --prepared->second > 0) return;
   prepared_.erase(prepared);
   transport_->end_read(slot);
-  // A surplus receive buffer was freed; a new one will have another number.
-  if (copies() && !transport_->find(slot)) tensors_.erase(slot);
+  // A surplus receive buffer was freed, or another worker's is no longer mapped; a new one will have another number.
+  std::erase_if(tensors_, [this](const auto& each) {
+    return each.first.index >= kOwnMemory && !prepared_.contains(each.first) && !transport_->find(each.first);
+  });
 }
 
 absl::Status Attachment::settle(Deadline deadline) {

@@ -152,7 +152,9 @@ class ReceiverTransport {  // one per attachment to a sender's epoch; prepare th
   virtual void end_read(SlotId slot) = 0;
 
   // Returns where the bytes of an accepted slot lie until unmap(), or nullopt if they have no fixed address. The view's
-  // `device` is the one that owns the memory, possibly a peer of the GPU that reads it.
+  // `device` is the one that owns the memory, possibly a peer of the GPU that reads it. Of the scheme's own memory:
+  // where a buffer lies that prepare() may return again under this number. If it returns nullopt for one, the core
+  // forgets what it made of that buffer, such as the list of its tensors, and makes it anew.
   virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
   // The slot left the ring: unmap its memory.
   virtual void unmap(SlotId) {}

@@ -178,8 +178,9 @@ class CudaIpcReceiver final : public ReceiverTransport {
   }
 
   std::optional<SlotView> find(SlotId slot) const override {
+    if (relay_receiver_) return relay_receiver_->find(slot);
     const auto found = slots_.find(slot);
-    if (found == slots_.end() || relay_receiver_) return std::nullopt;
+    if (found == slots_.end()) return std::nullopt;
     const auto& [mapping, home, handle] = found->second;
     return SlotView{.slot = slot,
                     .bytes = {mapping->data(), mapping->bytes()},

@@ -24,13 +24,13 @@ absl::Status ReceiveBuffers::open(Allocate allocate, int device, std::uint64_t b
 }
 
 void ReceiveBuffers::keep(std::shared_ptr<std::byte> memory, std::shared_ptr<const std::byte> read_only) {
-  Buffer* const buffer = add(std::move(memory));
+  Buffer* const buffer = add(std::move(memory), next_++);
   buffer->place = kept_++;
   buffer->read_only = std::move(read_only);
 }
 
-ReceiveBuffers::Buffer* ReceiveBuffers::add(std::shared_ptr<std::byte> memory) {
-  buffers_.push_back(std::make_unique<Buffer>(Buffer{.number = next_++,
+ReceiveBuffers::Buffer* ReceiveBuffers::add(std::shared_ptr<std::byte> memory, std::uint32_t number) {
+  buffers_.push_back(std::make_unique<Buffer>(Buffer{.number = number,
                                                      .state = Buffer::State::kFree,
                                                      .memory = std::move(memory),
                                                      .version = 0,
@@ -60,7 +60,7 @@ absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::begin(Version version, c
   Buffer* buffer = find_free(usable);
   if (buffer == nullptr) {
     BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, allocate_(bytes_, kWhat));
-    buffer = add(std::move(memory));
+    buffer = add(std::move(memory), next_++);
   }
   buffer->state = Buffer::State::kIncoming;
   buffer->version = version;
@@ -70,7 +70,10 @@ absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::begin(Version version, c
 
 ReceiveBuffers::Buffer* ReceiveBuffers::borrow(Version version, std::shared_ptr<std::byte> memory,
                                                std::shared_ptr<const void> lease) {
-  Buffer* const buffer = add(std::move(memory));
+  std::erase_if(borrowed_, [](const Borrowed& each) { return each.memory.expired(); });
+  auto known = std::ranges::find_if(borrowed_, [&](const Borrowed& each) { return each.memory.lock() == memory; });
+  if (known == borrowed_.end()) known = borrowed_.insert(known, {.number = next_++, .memory = memory});
+  Buffer* const buffer = add(std::move(memory), known->number);
   buffer->state = Buffer::State::kIncoming;
   buffer->version = version;
   buffer->lease = std::move(lease);
@@ -94,14 +97,38 @@ ReceiveBuffers::Buffer* ReceiveBuffers::whole(Version version) {
   return found == buffers_.end() ? nullptr : found->get();
 }
 
+SlotView ReceiveBuffers::view_of(SlotId slot, const std::shared_ptr<const std::byte>& memory) const {
+  return {.slot = slot, .bytes = {memory.get(), bytes_}, .device = device_, .memory = memory};
+}
+
 SlotView ReceiveBuffers::take(Buffer& buffer, Epoch epoch) {
   buffer.state = Buffer::State::kRead;
-  const std::shared_ptr<const std::byte> shown = buffer.read_only ? buffer.read_only : buffer.memory;
-  return {.slot = {epoch, buffer.number},
-          .bytes = {shown.get(), bytes_},
-          .device = device_,
-          .digest = buffer.digest,
-          .memory = shown};
+  SlotView view = view_of({epoch, buffer.number}, buffer.read_only ? buffer.read_only : buffer.memory);
+  view.digest = buffer.digest;
+  return view;
+}
+
+std::optional<SlotView> ReceiveBuffers::find(SlotId slot) const {
+  for (const auto& each : buffers_)
+    if (each->number == slot.index) return view_of(slot, each->read_only ? each->read_only : each->memory);
+  for (const Borrowed& each : borrowed_)
+    if (const std::shared_ptr<std::byte> memory = each.memory.lock(); memory && each.number == slot.index)
+      return view_of(slot, memory);
+  return std::nullopt;
+}
+
+Version ReceiveBuffers::newest_kept() const {
+  Version newest = 0;
+  for (const auto& each : buffers_)
+    if (each->place && (each->state == Buffer::State::kWhole || each->state == Buffer::State::kRead))
+      newest = std::max(newest, each->version);
+  return newest;
+}
+
+void ReceiveBuffers::keep_none() {
+  kept_ = 0;
+  for (const auto& each : buffers_) each->place.reset();
+  std::erase_if(buffers_, [](const auto& each) { return each->state == Buffer::State::kFree; });
 }
 
 ReceiveBuffers::Buffer* ReceiveBuffers::read(std::uint32_t number) {

@@ -6,7 +6,8 @@
 //                       │                    └── begin() of another version ──▶ free
 //                       └── give_up() ──▶ free, or freed if a device may still write it
 //
-// A borrowed buffer begins with borrow(), and is dropped, with its lease, instead of becoming free.
+// A borrowed buffer begins with borrow(), and is dropped, with its lease, instead of becoming free. Borrowed again, it
+// has the same number, as long as the memory stays mapped.
 //
 // A buffer's number is never reused for other memory. Not thread-safe.
 #pragma once
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -66,12 +68,23 @@ class ReceiveBuffers {
   SlotView take(Buffer& buffer, Epoch epoch);
   Buffer* read(std::uint32_t number);  // the buffer that take() returned under this number; null if it is not read
   void end_read(std::uint32_t number);
+  // Returns where a buffer lies that views have shown, or may show, under this number.
+  std::optional<SlotView> find(SlotId slot) const;
+  // The newest version that a kept buffer has whole; 0: none.
+  Version newest_kept() const;
+  // From now on no buffer is kept: each goes with its reader, or at once if it is free.
+  void keep_none();
 
   std::uint64_t bytes() const { return bytes_; }
 
  private:
-  Buffer* add(std::shared_ptr<std::byte> memory);
+  struct Borrowed {
+    std::uint32_t number = 0;
+    std::weak_ptr<std::byte> memory;
+  };
+  Buffer* add(std::shared_ptr<std::byte> memory, std::uint32_t number);
   void drop(Buffer& buffer);
+  SlotView view_of(SlotId slot, const std::shared_ptr<const std::byte>& memory) const;
 
   Allocate allocate_;
   int device_ = kHost;
@@ -79,6 +92,7 @@ class ReceiveBuffers {
   std::size_t kept_ = 0;
   std::uint32_t next_ = kOwnMemory;
   std::deque<std::unique_ptr<Buffer>> buffers_;
+  std::vector<Borrowed> borrowed_;
 };
 
 }  // namespace bascule::inline v0

@@ -35,6 +35,7 @@ class Arrivals {
   // Requires has(version).
   SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }
   void end_read(std::uint32_t number) { buffers_.end_read(number); }
+  std::optional<SlotView> find(SlotId slot) const { return buffers_.find(slot); }
 
   // ---- the sender's messages ----
 

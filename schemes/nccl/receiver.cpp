@@ -28,6 +28,7 @@ class Receiver::Shared : public std::enable_shared_from_this<Shared> {
   absl::Status accept(const ReceivedOffer& offer);
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
   void end_read(std::uint32_t number);
+  std::optional<SlotView> find(SlotId slot) const;
   void open(std::shared_ptr<SenderLine> line);
   void hear(std::string_view bytes);
   absl::Status receive(const Publication& publication, std::string_view bytes, Deadline deadline);
@@ -48,7 +49,7 @@ class Receiver::Shared : public std::enable_shared_from_this<Shared> {
   const std::size_t kept_;
   const int ctas_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<SenderLine> line_;  // null: no connection
   Arrivals arrivals_;
@@ -89,6 +90,11 @@ absl::StatusOr<SlotView> Receiver::Shared::prepare(const Publication& publicatio
 void Receiver::Shared::end_read(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
   arrivals_.end_read(number);
+}
+
+std::optional<SlotView> Receiver::Shared::find(SlotId slot) const {
+  const std::lock_guard lock(mutex_);
+  return arrivals_.find(slot);
 }
 
 // ---- messages ----
@@ -259,6 +265,7 @@ absl::StatusOr<SlotView> Receiver::prepare(const Publication& publication, Deadl
   return shared_->prepare(publication, deadline);
 }
 void Receiver::end_read(SlotId slot) { shared_->end_read(slot.index); }
+std::optional<SlotView> Receiver::find(SlotId slot) const { return shared_->find(slot); }
 void Receiver::open(std::shared_ptr<SenderLine> line) { shared_->open(std::move(line)); }
 void Receiver::heard(std::string bytes, std::vector<UniqueFd>) { shared_->hear(bytes); }
 absl::Status Receiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {

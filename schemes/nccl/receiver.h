@@ -20,6 +20,7 @@ class Receiver final : public ReceiverTransport, public Reception {
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
   void end_read(SlotId slot) override;
+  std::optional<SlotView> find(SlotId slot) const override;
   Reception* reception() override { return this; }
 
   void open(std::shared_ptr<SenderLine> line) override;

@@ -19,7 +19,6 @@ absl::StatusOr<std::vector<ProcessFd>> duplicates_of(const std::vector<ProcessFd
 }
 
 absl::Status check_shown(const RelayMessage& message, std::size_t descriptors) {
-  if (!message.why.empty()) return absl::ResourceExhaustedError(cat("it has no receive buffers: ", message.why));
   if (descriptors < 2 || descriptors > kMostBuffers + 1)
     return invalid_argument("it broke the relay's protocol: expected a progress page and 1 to ", kMostBuffers,
                             " receive buffers, found ", descriptors, " descriptors");
@@ -42,7 +41,9 @@ void Dispatcher::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>
   const absl::StatusOr<RelayMessage> message = parse_message(bytes);
   if (!message.ok()) return line_->give_up(worker, message.status());
   if (message->kind == RelayMessage::Kind::kBuffers) {
-    if (const absl::Status right = check_shown(*message, descriptors.size()); !right.ok())
+    if (!message->why.empty())
+      line_->log(cat("worker ", worker, " has no receive buffers that others could share: ", message->why));
+    else if (const absl::Status right = check_shown(*message, descriptors.size()); !right.ok())
       return line_->give_up(worker, right);
     shown->second = {.message = *message, .descriptors = {}};
     for (UniqueFd& each : descriptors) shown->second.descriptors.emplace_back(std::move(each));

@@ -10,9 +10,9 @@ namespace bascule::inline v0::relay {
 namespace {
 
 // In the order of RelayMessage::Kind.
-constexpr std::array<std::string_view, 13> kNames = {"in place", "here",   "buffers", "alone", "got",
+constexpr std::array<std::string_view, 14> kNames = {"in place", "here",   "buffers", "alone", "got",
                                                      "left",     "cannot", "take",    "from",  "over",
-                                                     "engine",   "forget", "show"};
+                                                     "engine",   "forget", "show",    "hide"};
 
 constexpr std::size_t kMostBytes = 16u << 10;  // of one message
 constexpr std::size_t kMostSpared = 64;
@@ -25,6 +25,7 @@ void fields(auto& archive, auto& kind, auto& message) {
   archive("share", message.share);
   archive("verify", message.verify);
   archive("handed_on", message.handed_on);
+  archive("version", message.version);
   archive("spared", message.spared);
   archive.bytes("place", message.place);
   archive("allocated", message.allocated);

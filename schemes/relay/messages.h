@@ -1,7 +1,8 @@
 // RelayMessage: what the two ends of a relay send each other. schemes/relay/README.md says which message comes when.
 //
 //   worker → sender   in place, here, buffers (with descriptors), alone, got, left, cannot
-//   sender → worker   show, take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
+//   sender → worker   show, hide, take (in the bytes of a deliver message), from, over, engine (with descriptors),
+//   forget
 //
 // On the wire a message is a CBOR map.
 #pragma once
@@ -31,7 +32,7 @@ struct RelayMessage {
     kInPlace,  // this worker reads the slots in place: nothing is delivered to it
     kHere,     // this worker reads on the GPU `place`, and has no receive buffers
     kBuffers,  // this worker copies. Descriptors: its progress page, then its receive buffers, `allocated` bytes each;
-               // none if it could not make them, for the reason `why`
+               // none if it could not make them, for the reason `why`. One of them has all of `version`, if not 0
     kAlone,    // delivery `number` comes to memory that no other engine can see
     kGot,      // all bytes of delivery `number` are here, or leased; its sources are no longer copied from
     kLeft,     // delivery `number` was refused or given up, or failed after `got`; its sources are no longer read
@@ -42,7 +43,8 @@ struct RelayMessage {
     kOver,     // delivery `number` was given up
     kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
     kForget,   // the engine `source` is gone
-    kShow      // make receive buffers and show them: the other engines of the place share them
+    kShow,     // make receive buffers and show them: the other engines of the place share them
+    kHide      // give the receive buffers up: another engine of the place shows some
   };
   Kind kind = Kind::kInPlace;
   std::uint64_t number = 0;  // of a delivery
@@ -50,6 +52,7 @@ struct RelayMessage {
   bool whole = false;  // the source has all of the version (or no longer has it)
   bool share = false, verify = false;
   bool handed_on = false;  // several engines copy this version, from each other: show small pieces
+  Version version = 0;
   std::vector<Version> spared{};
   std::string place{};          // where the buffers are: the GPU's UUID
   std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules

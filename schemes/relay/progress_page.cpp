@@ -59,10 +59,13 @@ void ProgressPage::show_digest(std::size_t buffer, const std::optional<Digest>& 
 
 void ProgressPage::clear(std::size_t buffer) { line(buffer).version.store(0, std::memory_order_release); }
 
-// The fences here and in lease(): the kernel looks for locks without a barrier.
+// Takes the lock for a moment: only taking locks, not looking for them, orders this process's stores and the other's
+// loads.
 bool ProgressPage::is_leased(std::size_t buffer) const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return is_locked(memory_.descriptor.get(), offset_of_line(buffer));
+  const int fd = memory_.descriptor.get();
+  if (!try_lock(fd, FileLock::kExclusive, offset_of_line(buffer)).value_or(false)) return true;
+  unlock(fd, offset_of_line(buffer));
+  return false;
 }
 
 absl::StatusOr<ProgressView> ProgressView::map(int fd) {
@@ -96,8 +99,7 @@ absl::StatusOr<ProcessFd> ProgressView::lease(std::size_t buffer) const {
   ProcessFd opened = ProcessFd::make([&] { return ::open(page.c_str(), O_RDONLY | O_CLOEXEC); });
   if (!opened) return errno_status(errno, "open an engine's progress page again");
   BASCULE_ASSIGN(const bool locked, try_lock(opened.get(), FileLock::kShared, offset_of_line(buffer)));
-  if (!locked) return unavailable("an engine's progress page is locked");
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!locked) return unavailable("the engine is about to write that buffer");
   return opened;
 }
 

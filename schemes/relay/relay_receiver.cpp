@@ -78,6 +78,11 @@ void RelayReceiver::end_read(SlotId slot) {
   shown_.all().end_read(slot.index);
 }
 
+std::optional<SlotView> RelayReceiver::find(SlotId slot) const {
+  const std::lock_guard lock(mutex_);
+  return shown_.all().find(slot);
+}
+
 absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication, SlotId view,
                                                  std::span<const ByteRange> ranges, Deadline deadline) {
   const Turn turn(*this, deadline);
@@ -93,6 +98,7 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
                                          : mend(*trainer_, *queue_, publication, bytes, ranges, deadline);
   const absl::Status settled = digest.ok() ? absl::OkStatus() : queue_->settle(Deadline(kUnderWay));
   lock.lock();
+  if (shared && digest.ok() && *digest != publication.digest) wrong_ = publication.version;
   if (digest.ok()) {
     buffer->digest = *digest;
     shown_.show_digest(*buffer, *digest);
@@ -112,7 +118,7 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   line_ = std::move(line);
   ++connections_;
   told_to_show_ = false;
-  if (!shown_.shows_any()) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
+  if (!shown_.shows_any() || hide_) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
   show_buffers();
 }
 
@@ -141,11 +147,13 @@ void RelayReceiver::make_shown() {
   const std::lock_guard lock(mutex_);
   making_ = false;
   if (!status.ok()) {
-    say({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
+    if (told_to_show_)
+      say({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
     return;
   }
   shown_.show(std::move(made));
-  if (told_to_show_) show_buffers();
+  if (told_to_show_) return show_buffers();
+  hide_ = true;  // for a connection that is lost
 }
 
 void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
@@ -157,9 +165,11 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
     case RelayMessage::Kind::kForget: engines_.forget(message->source); return changed_.notify_all();
     case RelayMessage::Kind::kShow:
       told_to_show_ = true;
+      hide_ = false;
       if (shown_.shows_any()) return show_buffers();
       if (!std::exchange(making_, true)) engines_.run([this] { make_shown(); });
       return;
+    case RelayMessage::Kind::kHide: told_to_show_ = !(hide_ = true); return;
     case RelayMessage::Kind::kFrom:
     case RelayMessage::Kind::kOver: return hear_of(message->number, *message);
     default: return;  // only workers send these
@@ -200,6 +210,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   {
     const std::lock_guard lock(mutex_);
     shown_.all().free_untaken();
+    if (std::exchange(hide_, false)) shown_.hide();
     begin(take);
   }
   Arrival arrival;
@@ -272,8 +283,11 @@ absl::StatusOr<std::optional<Digest>> RelayReceiver::digest_of(const Publication
 absl::StatusOr<RelayReceiver::Buffer*> RelayReceiver::begin_copy(const Publication& publication,
                                                                  const RelayMessage& take) {
   std::unique_lock lock(mutex_);
-  for (const Deadline soon(kLeaseEnds); shown_.waits_for_leases(take.spared) && !soon.passed();)
+  const Deadline soon(kLeaseEnds);
+  while (shown_.waits_for_leases(take.spared)) {
+    if (soon.passed()) shown_.stuck(take.spared);
     changed_.wait_for(lock, kShortPause);
+  }
   BASCULE_ASSIGN(Buffer* const buffer, shown_.begin(publication.version, take.spared));
   if (!buffer->place) say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
   return buffer;
@@ -284,7 +298,7 @@ void RelayReceiver::begin(const RelayMessage& take) {
                        .connection = connections_,
                        .source = take.source,
                        .whole = take.whole,
-                       .share = take.share};
+                       .share = take.share && take.source != kTrainer};
   if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
 }
 
@@ -337,7 +351,9 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, bool v
       BASCULE_TRY(may_go_on(deadline));
       if (!incoming_->share) return false;
       BASCULE_ASSIGN(const std::optional<Found> found, look(publication));
-      if (found && arrival.buffer == nullptr) {
+      if (found && publication.version == wrong_) {
+        ask_for_another(absl::DataLossError("its copy of that version is wrong"));
+      } else if (found && arrival.buffer == nullptr) {
         absl::StatusOr<std::optional<EngineBuffers::Shared>> lent = found->engine->share(publication);
         if (lent.ok() && *lent) {
           arrival.buffer = shown_.all().borrow(publication.version, std::move((*lent)->memory),

@@ -47,6 +47,7 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   // Like the functions of ReceiverTransport. The view shows a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
   void end_read(SlotId slot);
+  std::optional<SlotView> find(SlotId slot) const;
   absl::StatusOr<Digest> read_again(const Publication& publication, SlotId view, std::span<const ByteRange> ranges,
                                     Deadline deadline) override;
 
@@ -105,7 +106,7 @@ class RelayReceiver final : public Reception, public ReadsAgain {
 
   class Turn;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool copying_ = false;              // a thread has a Turn
   std::shared_ptr<SenderLine> line_;  // null without a connection
@@ -114,6 +115,8 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   std::map<std::uint64_t, RelayMessage> early_;  // by delivery, before its receive() has begun
   std::uint64_t connections_ = 0;
   bool told_to_show_ = false, making_ = false;  // on this connection; the buffers are being made
+  bool hide_ = false;                           // no longer shows buffers; the next receive() gives them up
+  Version wrong_ = 0;                           // its shared copy came wrong, and was not mended
   KnownEngines engines_;                        // its thread ends first
 };
 

@@ -21,9 +21,7 @@ void Routes::note(const event::Joined& joined) { members_.try_emplace(joined.wor
 void Routes::note(const event::Removed& removed) {
   const auto gone = members_.extract(removed.worker);
   if (!gone) return;
-  for (auto& [worker, member] : members_)
-    if (std::erase(member.knows, removed.worker) > 0)
-      turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = removed.worker}});
+  forget(removed.worker);
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
   for (const std::uint64_t number : numbers) {
@@ -35,13 +33,19 @@ void Routes::note(const event::Removed& removed) {
   give_roles(gone.mapped().place);
 }
 
+void Routes::forget(WorkerId engine) {
+  for (auto& [worker, member] : members_)
+    if (std::erase(member.knows, engine) > 0)
+      turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = engine}});
+}
+
 void Routes::note(const event::Heard& heard) {
   const auto [worker, message] = heard;
   const auto member = members_.find(worker);
   if (member == members_.end()) return;
   switch (message.kind) {
     case RelayMessage::Kind::kInPlace: return learn(worker, Member::Reads::kInPlace);
-    case RelayMessage::Kind::kBuffers: learn(worker, Member::Reads::kCopies); [[fallthrough]];
+    case RelayMessage::Kind::kBuffers: return note_buffers(worker, message);
     case RelayMessage::Kind::kHere: member->second.place = message.place; return give_roles(message.place);
     case RelayMessage::Kind::kAlone:
     case RelayMessage::Kind::kGot:
@@ -77,23 +81,49 @@ void Routes::note(const event::Heard& heard) {
     go_on(number, delivery, *leg, kTrainer);
 }
 
-// Tells one worker of that place to show buffers; once it does, the others share them.
+void Routes::note_buffers(WorkerId worker, const RelayMessage& message) {
+  Member& member = members_.at(worker);
+  member.place = message.place;
+  member.told_to_show = false;
+  member.cannot_show = !message.why.empty();
+  const WorkerId owner = owner_of(member.place);
+  if (!member.cannot_show && (owner == kTrainer || owner == worker)) {
+    forget(worker);  // what others have mapped may be other buffers
+    member.has_it = message.version != 0;
+    if (member.has_it) member.told = message.version, member.alone = false;
+    learn(worker, Member::Reads::kCopies);
+  } else if (!member.cannot_show) {
+    turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kHide}});
+  }
+  give_roles(member.place);
+}
+
+// The worker of that place whose buffers the others share; kTrainer if there is none.
+WorkerId Routes::owner_of(const std::optional<std::string>& place) const {
+  for (const auto& [worker, member] : members_)
+    if (place && member.place == place && member.reads == Member::Reads::kCopies) return worker;
+  return kTrainer;
+}
+
+// Tells one worker of that place to show buffers. Once one does, or none can, the others share, or copy by themselves.
 void Routes::give_roles(const std::optional<std::string>& place) {
-  std::vector<WorkerId> others;
-  bool shown = false, told = false;
-  for (const auto& [worker, member] : members_) {
-    if (!place || member.place != place) continue;
-    shown |= member.reads == Member::Reads::kCopies;
+  const WorkerId owner = owner_of(place);
+  WorkerId next = kTrainer;
+  std::vector<WorkerId> unknown;
+  bool told = false;
+  for (auto& [worker, member] : members_) {
+    if (!place || member.place != place || worker == owner) continue;
+    if (owner != kTrainer) member.cannot_show = false;  // it may be able to when it must
     told |= member.told_to_show;
-    if (member.reads != Member::Reads::kCopies) others.push_back(worker);
+    if (next == kTrainer && !member.cannot_show) next = worker;
+    if (member.reads == Member::Reads::kUnknown) unknown.push_back(worker);
   }
-  if (shown) {
-    for (const WorkerId worker : others)
-      if (members_.at(worker).reads == Member::Reads::kUnknown) learn(worker, Member::Reads::kShares);
-  } else if (!told && !others.empty()) {
-    members_.at(others.front()).told_to_show = true;
-    turn_.act(action::Say{others.front(), {.kind = RelayMessage::Kind::kShow}});
+  if (owner == kTrainer && !told && next != kTrainer) {
+    members_.at(next).told_to_show = told = true;
+    turn_.act(action::Say{next, {.kind = RelayMessage::Kind::kShow}});
   }
+  if (owner == kTrainer && told) return;
+  for (const WorkerId worker : unknown) learn(worker, Member::Reads::kShares);
 }
 
 // How a worker reads.
@@ -191,11 +221,8 @@ SourceId Routes::choose(const Delivery& delivery, const Leg& leg) const {
 
 // The engine whose copy this member shares; the trainer if no engine of its place gets or has the version.
 SourceId Routes::to_share(const Delivery& delivery, const Member& member) const {
-  for (const auto& [worker, other] : members_)
-    if (other.reads == Member::Reads::kCopies && other.place == member.place &&
-        (can_serve(worker, delivery) || has_all(worker, delivery.version)))
-      return worker;
-  return kTrainer;
+  const WorkerId owner = owner_of(member.place);
+  return can_serve(owner, delivery) || has_all(owner, delivery.version) ? owner : kTrainer;
 }
 
 bool Routes::can_serve(SourceId source, const Delivery& delivery) const {

@@ -5,7 +5,8 @@
 // is getting it. If a source leaves, its readers continue from that source's own source.
 //
 // Of the workers on one GPU, the first shows receive buffers, and the others share them: they are never a source, and
-// copy only if the first does not get the version. If the first leaves, the next one is told to show buffers.
+// copy only if the first does not get the version. If the first leaves, the next one is told to show buffers. If the
+// first comes back with its buffers, it is told to hide them.
 //
 //   leg:  waiting ──the worker says how it reads──▶ incoming ──got──▶ got
 //                                                     │
@@ -70,7 +71,7 @@ class Routes {
     enum class Reads { kCopies, kShares, kUnknown, kInPlace };
     Reads reads = Reads::kUnknown;
     std::optional<std::string> place{};  // the GPU on which it reads, once it has said so
-    bool told_to_show = false;
+    bool told_to_show = false, cannot_show = false;
     Version told = 0;               // the last version that was delivered to it
     bool has_it = false;            // it has all of that version
     bool alone = false;             // no other engine can see its copy, or it shares another engine's
@@ -97,6 +98,8 @@ class Routes {
   void note(const event::Wanted& wanted);
   void note(const event::Stopped& stopped);
   void learn(WorkerId worker, Member::Reads reads);
+  void note_buffers(WorkerId worker, const RelayMessage& message);
+  WorkerId owner_of(const std::optional<std::string>& place) const;
   void give_roles(const std::optional<std::string>& place);
   void leave(std::uint64_t number, WorkerId worker);
   void start(std::uint64_t number, Delivery& delivery, Leg& leg);
@@ -104,6 +107,7 @@ class Routes {
   void redirect(std::uint64_t number, Delivery& delivery, SourceId gone, SourceId to);
   void end_where_all_have_it(std::uint64_t number);
   void introduce(WorkerId worker, SourceId engine);
+  void forget(WorkerId engine);
   SourceId choose(const Delivery& delivery, const Leg& leg) const;
   SourceId to_share(const Delivery& delivery, const Member& member) const;
   bool can_serve(SourceId source, const Delivery& delivery) const;

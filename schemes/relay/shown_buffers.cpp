@@ -34,7 +34,16 @@ void ShownBuffers::show(std::vector<ShownMemory> made) {
   }
 }
 
-RelayMessage ShownBuffers::message() const { return message_; }
+void ShownBuffers::hide() {
+  for (std::size_t place = 0; place < shown_.size(); ++place) progress_->clear(place);
+  shown_.clear();
+  buffers_.keep_none();
+}
+
+RelayMessage ShownBuffers::message() {
+  message_.version = buffers_.newest_kept();
+  return message_;
+}
 
 std::vector<ProcessFd> ShownBuffers::descriptors() const {
   std::vector<ProcessFd> copies;
@@ -61,16 +70,23 @@ absl::StatusOr<ShownBuffers::Buffer*> ShownBuffers::begin(Version version, std::
   return buffer;
 }
 
-bool ShownBuffers::waits_for_leases(std::span<const Version> spared) {
-  bool leased = false;
+std::vector<Version> ShownBuffers::leased(std::span<const Version> spared) {
+  std::vector<Version> versions;
   const Buffer* const free = buffers_.find_free([&](const Buffer& each) {
     if (contains(spared, each.version)) return false;
-    const bool is = is_leased(each);
-    leased |= is;
-    return !is;
+    if (!is_leased(each)) return true;
+    versions.push_back(each.version);
+    return false;
   });
-  return free == nullptr && leased;
+  return free == nullptr ? versions : std::vector<Version>();
 }
+
+bool ShownBuffers::waits_for_leases(std::span<const Version> spared) {
+  const std::vector<Version> versions = leased(spared);
+  return std::ranges::any_of(versions, [this](Version each) { return !contains(stuck_, each); });
+}
+
+void ShownBuffers::stuck(std::span<const Version> spared) { stuck_ = leased(spared); }
 
 void ShownBuffers::advance(const Buffer& buffer, std::uint64_t bytes_done) {
   if (buffer.place) progress_->advance(*buffer.place, bytes_done);

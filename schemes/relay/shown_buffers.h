@@ -24,17 +24,22 @@ class ShownBuffers {
   // Adds buffers that are kept and shown.
   void show(std::vector<ShownMemory> made);
   bool shows_any() const { return !shown_.empty(); }
+  // Ends that: no buffer is kept or shown. What other engines read stays, as they have mapped it.
+  void hide();
   // The `buffers` message, and copies of its descriptors: fewer than it needs if the process is out of them.
-  RelayMessage message() const;
+  RelayMessage message();
   std::vector<ProcessFd> descriptors() const;
 
   ReceiveBuffers& all() { return buffers_; }
+  const ReceiveBuffers& all() const { return buffers_; }
 
   // Returns a buffer for a version to be copied, and shows it with 0 bytes if it is kept. Skips those that other
   // engines read: from which they copy the versions `spared`, or on which they have leases.
   absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared);
-  // Whether begin() would return a buffer that is kept, were it not for leases.
+  // Whether begin() would return a buffer that is kept, were it not for leases. Not for those that were `stuck` before.
   bool waits_for_leases(std::span<const Version> spared);
+  // Waiting for them was in vain.
+  void stuck(std::span<const Version> spared);
   void advance(const Buffer& buffer, std::uint64_t bytes_done);
   void show_digest(const Buffer& buffer, const std::optional<Digest>& digest);
   // The version in that buffer does not come, or is not right.
@@ -42,11 +47,14 @@ class ShownBuffers {
 
  private:
   bool is_leased(const Buffer& buffer);
+  // The versions of free buffers that only leases keep from being used; none if one can be used.
+  std::vector<Version> leased(std::span<const Version> spared);
 
   RelayMessage message_{.kind = RelayMessage::Kind::kBuffers};
   ReceiveBuffers buffers_;
   std::vector<ProcessFd> shown_;
   std::optional<ProgressPage> progress_;
+  std::vector<Version> stuck_;  // whose leases did not end in time
 };
 
 }  // namespace bascule::inline v0::relay

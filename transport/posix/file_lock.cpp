@@ -44,7 +44,7 @@ absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
   }
 }
 
-void unlock(int fd) { set_lock(fd, lock_of(F_UNLCK, std::nullopt)); }
+void unlock(int fd, LockedByte byte) { set_lock(fd, lock_of(F_UNLCK, byte)); }
 
 bool is_locked(int fd, LockedByte byte) {
   struct flock in_the_way = lock_of(F_WRLCK, byte);

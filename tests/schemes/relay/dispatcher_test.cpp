@@ -57,8 +57,9 @@ class RelayDispatcher : public testing::Test {
   }
   void join(WorkerId worker, std::vector<UniqueFd> descriptors) {
     dispatcher.joined(worker);
-    dispatcher.heard(worker, to_bytes({.kind = Kind::kBuffers, .place = "a GPU", .allocated = 1 << 20}),
-                     std::move(descriptors));
+    dispatcher.heard(
+        worker, to_bytes({.kind = Kind::kBuffers, .place = "GPU of " + std::to_string(worker), .allocated = 1 << 20}),
+        std::move(descriptors));
   }
   void join(std::initializer_list<WorkerId> workers) {
     for (const WorkerId worker : workers) join(worker, some(3));
@@ -96,7 +97,7 @@ TEST_F(RelayDispatcher, AWorkerIsToldWhatItsSourceShows) {
   const RelayMessage& engine = line.said[1].message;
   EXPECT_EQ(engine.kind, Kind::kEngine);
   EXPECT_EQ(engine.source, 1u);
-  EXPECT_EQ(engine.place, "a GPU");
+  EXPECT_EQ(engine.place, "GPU of 1");
   EXPECT_EQ(engine.allocated, 1u << 20);
   std::vector<ino_t> told;
   for (const ProcessFd& each : line.said[1].descriptors) told.push_back(file_of(each.get()));

@@ -147,7 +147,7 @@ TEST_F(RelayEnds, AStopBeforeAnyMessageEndsItAtOnce) {
   want(1, {1});
   stop(1);
   EXPECT_EQ(ended[1], 1);
-  tell(event::Heard{1, {.kind = Kind::kBuffers}});
+  tell(event::Heard{1, {.kind = Kind::kBuffers, .place = place_of(1)}});
   EXPECT_THAT(actions, IsEmpty());
 }
 

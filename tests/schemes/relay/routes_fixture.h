@@ -22,10 +22,12 @@ class RoutesFixture : public testing::Test {
     for (const Action& action : actions)
       if (const auto* done = std::get_if<action::Done>(&action)) ++ended[done->number];
   }
+  // Unless a test says otherwise, each worker has a GPU for itself.
+  static std::string place_of(WorkerId worker) { return "GPU of " + std::to_string(worker); }
   void join(std::initializer_list<WorkerId> workers, Kind how = Kind::kBuffers) {
     for (const WorkerId worker : workers) {
       tell(event::Joined{worker});
-      tell(event::Heard{worker, {.kind = how}});
+      tell(event::Heard{worker, {.kind = how, .place = place_of(worker)}});
     }
   }
   void want(std::uint64_t number, std::vector<WorkerId> workers, std::optional<Version> version = std::nullopt) {

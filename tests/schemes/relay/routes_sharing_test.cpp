@@ -147,5 +147,75 @@ TEST_F(RoutesSharing, IfTheEngineThatShouldShowLeavesTheNextOneIsTold) {
   EXPECT_EQ(ended[1], 1);
 }
 
+// ---- engines that come back ----
+
+TEST_F(RoutesSharing, AnEngineThatComesBackHidesItsBuffersIfAnotherShowsSome) {
+  two_gpus();
+  remove(1);
+  show(2, "A");
+  tell(event::Joined{6});
+  show(6, "A");
+  EXPECT_EQ(told(6, Kind::kHide).kind, Kind::kHide);
+  want(1, {2, 3, 6});
+  EXPECT_THAT(taken(), UnorderedElementsAre(Pair(2, kTrainer), Pair(3, 2), Pair(6, 2)));
+  EXPECT_THAT(sharing(), UnorderedElementsAre(3, 6));
+}
+
+TEST_F(RoutesSharing, IfItComesFirstTheOtherHidesItsOwn) {
+  two_gpus();
+  remove(1);
+  EXPECT_THAT(told_to_show(), ElementsAre(2));
+  tell(event::Joined{6});
+  show(6, "A");
+  show(2, "A");
+  EXPECT_EQ(told(2, Kind::kHide).kind, Kind::kHide);
+  want(1, {2, 3, 6});
+  EXPECT_THAT(sharing(), UnorderedElementsAre(2, 3));
+}
+
+TEST_F(RoutesSharing, WhatItHasWhenItComesBackIsShared) {
+  two_gpus();
+  remove(1);
+  tell(event::Joined{6});
+  tell(event::Heard{6, {.kind = Kind::kBuffers, .version = 7, .place = "A"}});
+  want(1, {3}, 7);
+  EXPECT_THAT(taken(), ElementsAre(Pair(3, 6)));
+  EXPECT_THAT(sharing(), ElementsAre(3));
+  EXPECT_TRUE(told(3, Kind::kTake).whole);
+  want(2, {2}, 8);
+  EXPECT_THAT(taken(), ElementsAre(Pair(2, kTrainer)));
+}
+
+TEST_F(RoutesSharing, OtherBuffersOfAnEngineAreIntroducedAgain) {
+  two_gpus();
+  want(1, {1, 2});
+  got(1, {1, 2});
+  show(1, "A");
+  EXPECT_EQ(told(2, Kind::kForget).source, 1U);
+  want(2, {1, 2});
+  EXPECT_TRUE(introduced(2, 1));
+}
+
+TEST_F(RoutesSharing, WhoCannotShowBuffersIsNotAskedAgainAndTheNextOneIs) {
+  const auto cannot = [&](WorkerId worker) {
+    tell(event::Heard{worker, {.kind = Kind::kBuffers, .place = "A", .why = "no memory"}});
+  };
+  come(1, "A");
+  come(2, "A");
+  want(1, {1, 2});
+  cannot(1);
+  EXPECT_THAT(told_to_show(), ElementsAre(2));
+  cannot(2);
+  EXPECT_THAT(told_to_show(), IsEmpty());
+  EXPECT_THAT(taken(), UnorderedElementsAre(Pair(1, kTrainer), Pair(2, kTrainer))) << "each for itself";
+  EXPECT_THAT(sharing(), IsEmpty());
+  got(1, {1, 2});
+  come(3, "A");
+  EXPECT_THAT(told_to_show(), ElementsAre(3));
+  show(3, "A");
+  want(2, {1, 2, 3});
+  EXPECT_THAT(sharing(), UnorderedElementsAre(1, 2));
+}
+
 }  // namespace
 }  // namespace bascule::inline v0::relay

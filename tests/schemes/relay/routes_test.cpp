@@ -90,7 +90,7 @@ TEST_F(RelayRoutes, AWorkerWhoseMessageComesLateIsTheLastOfTheChain) {
   EXPECT_EQ(taken(), (Sources{{2, 0}, {3, 2}}));
   got(1, {2, 3});
   EXPECT_EQ(ended[1], 0);
-  tell(event::Heard{1, {.kind = Kind::kBuffers}});
+  tell(event::Heard{1, {.kind = Kind::kBuffers, .place = place_of(1)}});
   EXPECT_EQ(taken(), (Sources{{1, 3}}));
   EXPECT_TRUE(told(1, Kind::kTake).whole);
   got(1, {1});
@@ -110,11 +110,11 @@ TEST_F(RelayRoutes, SeveralLateWorkersCopyFromEachOther) {
   for (const WorkerId worker : {1, 2, 3}) tell(event::Joined{worker});
   want(1, {1, 2, 3});
   EXPECT_THAT(actions, IsEmpty());
-  tell(event::Heard{3, {.kind = Kind::kBuffers}});
+  tell(event::Heard{3, {.kind = Kind::kBuffers, .place = place_of(3)}});
   EXPECT_EQ(taken(), (Sources{{3, 0}}));
-  tell(event::Heard{1, {.kind = Kind::kBuffers}});
+  tell(event::Heard{1, {.kind = Kind::kBuffers, .place = place_of(1)}});
   EXPECT_EQ(taken(), (Sources{{1, 3}}));
-  tell(event::Heard{2, {.kind = Kind::kBuffers}});
+  tell(event::Heard{2, {.kind = Kind::kBuffers, .place = place_of(2)}});
   EXPECT_EQ(taken()[2], routes.source_of(2, 1));
   EXPECT_NE(taken()[2], 0u);
 }

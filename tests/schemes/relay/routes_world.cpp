@@ -87,7 +87,6 @@ void RoutesWorld::carry_out(const Action& action) {
     if (deliver->message.share) {
       const Process& owner = processes_.at(deliver->message.source);
       expect(owner.has_shown && owner.place == processes_.at(deliver->worker).place, "shares what it cannot reach");
-      expect(!processes_.at(deliver->worker).has_shown, "shares although it has buffers");
     }
     processes_.at(deliver->worker).inbox.push_back({.message = deliver->message, .version = deliver->version});
   } else if (const auto* say = std::get_if<action::Say>(&action)) {

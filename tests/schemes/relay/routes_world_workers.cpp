@@ -13,11 +13,19 @@ void RoutesWorld::turn(WorkerId id) {
   Process& process = processes_.at(id);
   if (!process.said_how) {
     process.said_how = true;
-    return tell(event::Heard{id, {.kind = process.in_place ? Kind::kInPlace : Kind::kHere, .place = process.place}});
+    process.has_shown = !process.in_place && pick(4) == 0;  // it comes back with its buffers
+    return tell(event::Heard{id,
+                             {.kind = process.in_place    ? Kind::kInPlace
+                                      : process.has_shown ? Kind::kBuffers
+                                                          : Kind::kHere,
+                              .place = process.place}});
   }
   if (process.to_show && pick(4) == 0) {
     process.to_show = false;
+    if (pick(4) == 0)
+      return tell(event::Heard{id, {.kind = Kind::kBuffers, .place = process.place, .why = "no memory"}});
     process.has_shown = true;
+    process.buffers = {};
     return tell(event::Heard{id, {.kind = Kind::kBuffers, .place = process.place}});
   }
   switch (pick(4)) {
@@ -43,6 +51,7 @@ bool RoutesWorld::hear(Process& process) {
   if (message.kind == Kind::kEngine) process.knows.insert(message.source);
   if (message.kind == Kind::kForget) process.knows.erase(message.source);
   if (message.kind == Kind::kShow) process.to_show = true;
+  if (message.kind == Kind::kHide) process.to_show = process.has_shown = false;
   if (message.kind != Kind::kFrom && message.kind != Kind::kOver) return true;
   if (!process.incoming || process.incoming->take.number != message.number) {
     process.early.insert_or_assign(message.number, message);

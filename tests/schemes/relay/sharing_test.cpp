@@ -224,6 +224,111 @@ TEST_F(RelaySharingDigests, IfTheOwnerStandsStillTheWorkerDigestsItself) {
   EXPECT_THAT(received.get(), IsOk());
 }
 
+TEST_F(RelaySharingDigests, AWrongCopyThatIsNotMendedIsAskedForElsewhere) {
+  std::byte* last = nullptr;
+  const Engine c =
+      make(3, test::host_relay_memory({.after_copy = [&](std::span<std::byte> piece) { last = piece.data(); }}));
+  introduce(b, c);
+  fill(1);
+  EXPECT_THAT(receive(c, 1).get(), IsOk());
+  *last ^= std::byte{1};
+  const RelayMessage take{
+      .kind = Kind::kTake, .number = 1, .source = c.id, .whole = true, .share = true, .verify = true};
+  EXPECT_THAT(receive(b, take, test::patience()).get(), IsOk());
+  expect_got(b, 1);
+  Publication sealed = publication(1);
+  sealed.digest = right();
+  const absl::StatusOr<SlotView> view = b.receiver->prepare(sealed, Deadline(test::patience()));
+  ASSERT_THAT(view, IsOk());
+  const std::vector<ByteRange> ranges = {{0, kernels::kTileBytes}};
+  const absl::StatusOr<Digest> found =
+      b.receiver->read_again(sealed, view->slot, ranges, Deadline(absl::Milliseconds(20)));
+  ASSERT_THAT(found, IsOk());
+  EXPECT_NE(*found, right());
+  b.receiver->end_read(view->slot);
+  auto again = receive(b, take, test::patience());
+  EXPECT_THAT(b.line->next(Kind::kCannot).message.why, HasSubstr("is wrong"));
+  go_on(b, 1, kTrainer);
+  EXPECT_THAT(again.get(), IsOk());
+  EXPECT_EQ(b.line->next(Kind::kAlone).message.number, 1U);
+  expect_whole(b, 1);
+}
+
+// ---- which engine shows buffers ----
+
+TEST_F(RelaySharing, ABufferHasTheSameNumberEachTime) {
+  std::map<std::uint32_t, const std::byte*> addresses;
+  std::optional<SlotView> before;
+  for (Version version = 1; version < 8; ++version) {
+    get(version);
+    const SlotView shared = take(b, version), mine = take(a, version);
+    EXPECT_EQ(addresses.emplace(shared.slot.index, shared.bytes.data()).first->second, shared.bytes.data());
+    if (before) a.receiver->end_read(before->slot);
+    before = mine;
+    b.receiver->end_read(shared.slot);
+    ASSERT_TRUE(b.receiver->find(shared.slot));
+    EXPECT_EQ(b.receiver->find(shared.slot)->bytes.data(), shared.bytes.data());
+  }
+  EXPECT_EQ(addresses.size(), 2U);
+  b.tell({.kind = Kind::kForget, .source = a.id});
+  const Deadline deadline(test::patience());
+  while (b.receiver->find({1, addresses.begin()->first}) && !deadline.passed()) rest();
+  EXPECT_FALSE(b.receiver->find({1, addresses.begin()->first})) << "it is no longer mapped";
+}
+
+TEST_F(RelaySharing, AnEngineThatHidesItsBuffersFreesThemAndShares) {
+  const SlotView mine = hold(a, 1);
+  a.receiver->close();
+  a.open_again();
+  EXPECT_EQ(a.shown.message.version, 1U);
+  a.tell({.kind = Kind::kHide});
+  const Engine c = make(3);
+  introduce(a, c);
+  fill(2);
+  auto shared = share(a, 2, c.id), copied = receive(c, 2);
+  EXPECT_THAT(copied.get(), IsOk());
+  EXPECT_THAT(shared.get(), IsOk());
+  expect_got(a, 2);
+  expect_got(c, 2);
+  EXPECT_TRUE(same_memory(take(a, 2), take(c, 2)));
+  a.receiver->end_read(mine.slot);
+  EXPECT_FALSE(a.receiver->find(mine.slot));
+  a.receiver->close();
+  a.open_without_buffers();
+  a.show();
+  EXPECT_EQ(a.shown.message.version, 0U);
+}
+
+TEST_F(RelaySharing, AMessageToShareTheTrainersSlotMeansToCopyIt) {
+  EXPECT_THAT(share(b, 1, kTrainer).get(), IsOk());
+  EXPECT_EQ(b.line->next(Kind::kAlone).message.number, 1U);
+  expect_whole(b, 1);
+}
+
+// A lease that does not end is waited for once.
+TEST_F(RelaySharing, AStuckLeaseDelaysOneVersion) {
+  get(1);
+  const SlotView shared = take(b, 1);
+  a.receiver->end_read(take(a, 1).slot);
+  std::vector<std::chrono::steady_clock::duration> times;
+  std::optional<SlotView> mine;
+  for (Version version = 2; version < 8; ++version) {
+    fill(version);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(receive(a, version).get(), IsOk());
+    times.push_back(std::chrono::steady_clock::now() - begin);
+    if (version % 2 == 1) {
+      EXPECT_EQ(a.line->next(Kind::kAlone).message.number, version);
+    }
+    expect_got(a, version);
+    const SlotView next = take(a, version);
+    if (mine) a.receiver->end_read(mine->slot);
+    mine = next;
+  }
+  EXPECT_GE(std::ranges::count_if(times, [](auto each) { return each >= std::chrono::milliseconds(20); }), 1);
+  b.receiver->end_read(shared.slot);
+}
+
 // ---- if it must copy after all ----
 
 TEST_F(RelaySharing, IfTheOtherGivesTheVersionUpItIsCopied) {

@@ -173,6 +173,7 @@ class HostRelayReceiver final : public ReceiverTransport {
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     return relay_receiver_->prepare(publication, deadline);
   }
+  std::optional<SlotView> find(SlotId slot) const override { return relay_receiver_->find(slot); }
   void end_read(SlotId slot) override { relay_receiver_->end_read(slot); }
   void unmap(SlotId slot) override { relay_receiver_->remove(slot); }
   Reception* reception() override { return relay_receiver_.get(); }
