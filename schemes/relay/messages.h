@@ -43,7 +43,7 @@ struct RelayMessage {
     kOver,     // delivery `number` was given up
     kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
     kForget,   // the engine `source` is gone
-    kShow,     // make receive buffers and show them: the other engines of the place share them
+    kShow,     // make receive buffers and show them: other engines of the place share them or, without `share`, may
     kHide      // give the receive buffers up: another engine of the place shows some
   };
   Kind kind = Kind::kInPlace;

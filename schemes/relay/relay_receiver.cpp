@@ -118,7 +118,7 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   line_ = std::move(line);
   ++connections_;
   told_to_show_ = false;
-  if (!shown_.shows_any() || hide_) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
+  if (shown_.count() == 0 || hide_) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
   show_buffers();
 }
 
@@ -137,23 +137,26 @@ absl::StatusOr<ShownMemory> RelayReceiver::make_buffer() const {
 
 // On the thread that maps. Making a model's buffers may take long.
 void RelayReceiver::make_shown() {
-  std::vector<ShownMemory> made;
+  std::unique_lock lock(mutex_);
   absl::Status status;
-  while (status.ok() && made.size() < kept_) {
+  const std::size_t before = shown_.count();
+  while (status.ok() && shown_.count() < wanted_) {
+    lock.unlock();
     absl::StatusOr<ShownMemory> buffer = make_buffer();
+    lock.lock();
     status = buffer.status();
-    if (buffer.ok()) made.push_back(*std::move(buffer));
+    if (buffer.ok()) shown_.show(*std::move(buffer));
   }
-  const std::lock_guard lock(mutex_);
   making_ = false;
-  if (!status.ok()) {
+  if (shown_.count() < kept_) {
     if (told_to_show_)
       say({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
-    return;
+    hide_ = true;
+  } else if (!told_to_show_) {
+    hide_ = true;  // the connection was lost meanwhile
+  } else if (shown_.count() > before) {
+    show_buffers();
   }
-  shown_.show(std::move(made));
-  if (told_to_show_) return show_buffers();
-  hide_ = true;  // for a connection that is lost
 }
 
 void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
@@ -166,7 +169,9 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
     case RelayMessage::Kind::kShow:
       told_to_show_ = true;
       hide_ = false;
-      if (shown_.shows_any()) return show_buffers();
+      // If others share them, one stays behind on an old version sooner or later: the others go on with one more.
+      wanted_ = std::min(kept_ + (message->share ? 1 : 0), kMostBuffers);
+      if (shown_.count() >= kept_ && !message->share) return show_buffers();
       if (!std::exchange(making_, true)) engines_.run([this] { make_shown(); });
       return;
     case RelayMessage::Kind::kHide: told_to_show_ = !(hide_ = true); return;

@@ -115,6 +115,7 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   std::map<std::uint64_t, RelayMessage> early_;  // by delivery, before its receive() has begun
   std::uint64_t connections_ = 0;
   bool told_to_show_ = false, making_ = false;  // on this connection; the buffers are being made
+  std::size_t wanted_ = 0;                      // buffers to show
   bool hide_ = false;                           // no longer shows buffers; the next receive() gives them up
   Version wrong_ = 0;                           // its shared copy came wrong, and was not mended
   KnownEngines engines_;                        // its thread ends first

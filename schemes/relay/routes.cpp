@@ -21,7 +21,9 @@ void Routes::note(const event::Joined& joined) { members_.try_emplace(joined.wor
 void Routes::note(const event::Removed& removed) {
   const auto gone = members_.extract(removed.worker);
   if (!gone) return;
-  forget(removed.worker);
+  for (auto& [worker, member] : members_)
+    if (std::erase(member.knows, removed.worker) > 0)
+      turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = removed.worker}});
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
   for (const std::uint64_t number : numbers) {
@@ -31,12 +33,6 @@ void Routes::note(const event::Removed& removed) {
     leave(number, removed.worker);
   }
   give_roles(gone.mapped().place);
-}
-
-void Routes::forget(WorkerId engine) {
-  for (auto& [worker, member] : members_)
-    if (std::erase(member.knows, engine) > 0)
-      turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = engine}});
 }
 
 void Routes::note(const event::Heard& heard) {
@@ -88,7 +84,8 @@ void Routes::note_buffers(WorkerId worker, const RelayMessage& message) {
   member.cannot_show = !message.why.empty();
   const WorkerId owner = owner_of(member.place);
   if (!member.cannot_show && (owner == kTrainer || owner == worker)) {
-    forget(worker);  // what others have mapped may be other buffers
+    for (const auto& [other, known] : members_)  // what others have mapped may be other buffers
+      if (std::ranges::find(known.knows, worker) != known.knows.end()) turn_.act(action::Introduce{other, worker});
     member.has_it = message.version != 0;
     if (member.has_it) member.told = message.version, member.alone = false;
     learn(worker, Member::Reads::kCopies);
@@ -110,9 +107,10 @@ void Routes::give_roles(const std::optional<std::string>& place) {
   const WorkerId owner = owner_of(place);
   WorkerId next = kTrainer;
   std::vector<WorkerId> unknown;
-  bool told = false;
+  bool told = false, has_others = false;
   for (auto& [worker, member] : members_) {
     if (!place || member.place != place || worker == owner) continue;
+    has_others = true;
     if (owner != kTrainer) member.cannot_show = false;  // it may be able to when it must
     told |= member.told_to_show;
     if (next == kTrainer && !member.cannot_show) next = worker;
@@ -123,6 +121,8 @@ void Routes::give_roles(const std::optional<std::string>& place) {
     turn_.act(action::Say{next, {.kind = RelayMessage::Kind::kShow}});
   }
   if (owner == kTrainer && told) return;
+  if (owner != kTrainer && has_others && !std::exchange(members_.at(owner).told_of_others, true))
+    turn_.act(action::Say{owner, {.kind = RelayMessage::Kind::kShow, .share = true}});
   for (const WorkerId worker : unknown) learn(worker, Member::Reads::kShares);
 }
 

@@ -72,6 +72,7 @@ class Routes {
     Reads reads = Reads::kUnknown;
     std::optional<std::string> place{};  // the GPU on which it reads, once it has said so
     bool told_to_show = false, cannot_show = false;
+    bool told_of_others = false;    // that they share its buffers
     Version told = 0;               // the last version that was delivered to it
     bool has_it = false;            // it has all of that version
     bool alone = false;             // no other engine can see its copy, or it shares another engine's
@@ -107,7 +108,6 @@ class Routes {
   void redirect(std::uint64_t number, Delivery& delivery, SourceId gone, SourceId to);
   void end_where_all_have_it(std::uint64_t number);
   void introduce(WorkerId worker, SourceId engine);
-  void forget(WorkerId engine);
   SourceId choose(const Delivery& delivery, const Leg& leg) const;
   SourceId to_share(const Delivery& delivery, const Member& member) const;
   bool can_serve(SourceId source, const Delivery& delivery) const;

@@ -26,12 +26,10 @@ absl::Status ShownBuffers::open(const RelayMemory& memory, std::uint64_t bytes) 
   return buffers_.open(allocate, memory.device, bytes, 0);
 }
 
-void ShownBuffers::show(std::vector<ShownMemory> made) {
-  for (ShownMemory& buffer : made) {
-    message_.allocated = buffer.allocated;
-    shown_.push_back(std::move(buffer.descriptor));
-    buffers_.keep(std::move(buffer.memory), std::move(buffer.read_only));
-  }
+void ShownBuffers::show(ShownMemory made) {
+  message_.allocated = made.allocated;
+  shown_.push_back(std::move(made.descriptor));
+  buffers_.keep(std::move(made.memory), std::move(made.read_only));
 }
 
 void ShownBuffers::hide() {

@@ -21,9 +21,9 @@ class ShownBuffers {
 
   // For versions of `bytes` bytes. `memory` must outlive this object.
   absl::Status open(const RelayMemory& memory, std::uint64_t bytes);
-  // Adds buffers that are kept and shown.
-  void show(std::vector<ShownMemory> made);
-  bool shows_any() const { return !shown_.empty(); }
+  // Adds a buffer that is kept and shown.
+  void show(ShownMemory made);
+  std::size_t count() const { return shown_.size(); }  // of those
   // Ends that: no buffer is kept or shown. What other engines read stays, as they have mapped it.
   void hide();
   // The `buffers` message, and copies of its descriptors: fewer than it needs if the process is out of them.

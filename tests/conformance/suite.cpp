@@ -58,13 +58,14 @@ std::string Stage::hasty() {
 
 // NCCL keeps a thread and 21 descriptors of an init that was given up (at most one per round), and there may be one
 // communicator group more than before (schemes/nccl/README.md). In a relay of three workers, each may copy from both
-// others, and maps their progress pages and two receive buffers each. With auto, a worker may take another path than
-// its predecessor of that name: one that shows a page and two buffers, and has a thread to map what engines show. The
-// sender's mirrors stay once they are made.
+// others: it maps their progress pages, of which it keeps the descriptors, and two receive buffers each. If it shares
+// their buffers, it has up to two leases; if it later shows its own, it has two, each mapped twice. With auto, a worker
+// may take another path than its predecessor of that name: one that shows a page and two buffers, and has a thread to
+// map what engines show. The sender's mirrors stay once they are made.
 Footprint Stage::with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const {
   constexpr std::size_t kShown = 3, kOthers = 2, kWorkers = 3, kMirrors = 3;
   if (is_nccl(endpoint())) held.descriptors += 64 + 21 * rounds, held.threads += 8 + rounds;
-  if (hands_on()) held.mappings += kShown * kOthers;
+  if (hands_on()) held.mappings += kShown * kOthers + 2 * 2, held.descriptors += kOthers + 2 + 2;
   if (!GetParam().scheme.ends_with("auto")) return held;
   held.descriptors += kShown * kWorkers + kMirrors;
   held.mappings += kShown + kMirrors;

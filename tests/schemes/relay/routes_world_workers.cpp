@@ -50,7 +50,7 @@ bool RoutesWorld::hear(Process& process) {
   if (message.kind == Kind::kTake) process.takes.push_back(said);
   if (message.kind == Kind::kEngine) process.knows.insert(message.source);
   if (message.kind == Kind::kForget) process.knows.erase(message.source);
-  if (message.kind == Kind::kShow) process.to_show = true;
+  if (message.kind == Kind::kShow && !message.share) process.to_show = true;
   if (message.kind == Kind::kHide) process.to_show = process.has_shown = false;
   if (message.kind != Kind::kFrom && message.kind != Kind::kOver) return true;
   if (!process.incoming || process.incoming->take.number != message.number) {

@@ -256,6 +256,43 @@ TEST_F(RelaySharingDigests, AWrongCopyThatIsNotMendedIsAskedForElsewhere) {
 
 // ---- which engine shows buffers ----
 
+// So a worker that stays on an old version does not keep the others from going on.
+TEST_F(RelaySharing, AnEngineWithWhichOthersShareShowsOneBufferMore) {
+  a.tell({.kind = Kind::kShow, .share = true});
+  a.expect_shown();
+  EXPECT_THAT(a.shown.descriptors, testing::SizeIs(4));
+  introduce(b, a);
+  get(1);
+  const SlotView stays = take(b, 1);
+  std::optional<SlotView> mine = take(a, 1);
+  for (Version version = 2; version < 8; ++version) {
+    fill(version);
+    EXPECT_THAT(receive(a, version).get(), IsOk());
+    expect_got(a, version);
+    const SlotView next = take(a, version);
+    a.receiver->end_read(std::exchange(mine, next)->slot);
+  }
+  EXPECT_TRUE(a.line->silent()) << "none came alone";
+  a.tell({.kind = Kind::kShow, .share = true});
+  rest();
+  EXPECT_TRUE(a.line->silent()) << "it has shown them";
+  b.receiver->end_read(stays.slot);
+}
+
+TEST_F(RelaySharing, WithoutRoomForThatItGoesOnWithWhatItHas) {
+  RelayMemory memory = test::host_relay_memory();
+  const auto room = std::make_shared<std::atomic<int>>(2);
+  memory.make_buffer = [room, make_buffer = memory.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+    if ((*room)-- <= 0) return absl::ResourceExhaustedError("no memory");
+    return make_buffer(bytes);
+  };
+  const Engine c = make(3, memory);
+  c.tell({.kind = Kind::kShow, .share = true});
+  rest();
+  EXPECT_TRUE(c.line->silent());
+  serve(c, 1);
+}
+
 TEST_F(RelaySharing, ABufferHasTheSameNumberEachTime) {
   std::map<std::uint32_t, const std::byte*> addresses;
   std::optional<SlotView> before;
