@@ -24,29 +24,6 @@ constexpr absl::Duration kLeaseEnds = absl::Milliseconds(20);
 
 }  // namespace
 
-// The right to use the queue, for one thread at a time.
-class RelayReceiver::Turn {
- public:
-  explicit Turn(RelayReceiver& receiver, Deadline deadline) : receiver_(receiver) {
-    std::unique_lock lock(receiver_.mutex_);
-    is_mine_ = receiver_.changed_.wait_until(lock, deadline.at(), [this] { return !receiver_.copying_; });
-    if (is_mine_) receiver_.copying_ = true;
-  }
-  ~Turn() {
-    if (!is_mine_) return;
-    const std::lock_guard lock(receiver_.mutex_);
-    receiver_.copying_ = false;
-    receiver_.changed_.notify_all();
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  explicit operator bool() const { return is_mine_; }
-
- private:
-  RelayReceiver& receiver_;
-  bool is_mine_ = false;
-};
-
 absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
                                                                    std::size_t kept, DigestMode digest) {
   std::unique_ptr<RelayReceiver> made(
@@ -85,7 +62,7 @@ std::optional<SlotView> RelayReceiver::find(SlotId slot) const {
 
 absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication, SlotId view,
                                                  std::span<const ByteRange> ranges, Deadline deadline) {
-  const Turn turn(*this, deadline);
+  const QueueTurns::Turn turn(turns_, deadline);
   if (!turn) return deadline_exceeded("another version is being received");
   std::unique_lock lock(mutex_);
   Buffer* const buffer = shown_.all().read(view.index);
@@ -169,7 +146,7 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
     case RelayMessage::Kind::kShow:
       told_to_show_ = true;
       hide_ = false;
-      // If others share them, one stays behind on an old version sooner or later: the others go on with one more.
+      // If others share them, one may stay on an old version: the others then go on with one more.
       wanted_ = std::min(kept_ + (message->share ? 1 : 0), kMostBuffers);
       if (shown_.count() >= kept_ && !message->share) return show_buffers();
       if (!std::exchange(making_, true)) engines_.run([this] { make_shown(); });
@@ -219,7 +196,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     begin(take);
   }
   Arrival arrival;
-  const Turn turn(*this, deadline);  // if another version is still read again, the deadline has passed
+  const QueueTurns::Turn turn(turns_, deadline);  // if another version is still read again, the deadline has passed
   absl::Status received =
       turn ? get(publication, take, arrival, deadline) : deadline_exceeded("the version did not come in time");
   // Until it is settled, the device may still write the buffer and read the source.

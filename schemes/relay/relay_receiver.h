@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <bascule/schemes/relay/known_engines.h>
+#include <bascule/schemes/relay/queue_turns.h>
 #include <bascule/schemes/relay/shown_buffers.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
@@ -101,14 +102,12 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   const std::size_t kept_;
   const DigestMode digest_;
   std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
-  std::unique_ptr<DeviceQueue> queue_;               // used by the thread that has a Turn
+  QueueTurns turns_;
+  std::unique_ptr<DeviceQueue> queue_;  // used in turns
   const std::shared_ptr<SlotSource> trainer_ = std::make_shared<SlotSource>();
-
-  class Turn;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool copying_ = false;              // a thread has a Turn
   std::shared_ptr<SenderLine> line_;  // null without a connection
   ShownBuffers shown_;
   std::optional<Incoming> incoming_;
