@@ -1,4 +1,4 @@
-// Which of the workers of one GPU shows buffers, how many, and what becomes of them.
+// Which of the workers of one GPU shows buffers, how many, and when it gives them up.
 #include <map>
 
 #include "schemes/relay/sharing_fixture.h"
