@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     folder.add("messages", fuzz::bytes_of(message));
     folder.add("sender", std::string("\0\0\xff", 3) + fuzz::piece(fuzz::bytes_of(message)));
   }
-  for (int kind = 0; kind <= static_cast<int>(relay::RelayMessage::Kind::kForget); ++kind)
+  for (int kind = 0; kind <= static_cast<int>(relay::RelayMessage::Kind::kHide); ++kind)
     folder.add("messages", relay::to_bytes({.kind = static_cast<relay::RelayMessage::Kind>(kind),
                                             .number = 1,
                                             .source = 2,

@@ -17,6 +17,10 @@ RelayMessage a_message(RelayMessage::Kind kind) {
           .number = 1ULL << 63,
           .source = ~0ULL,
           .whole = true,
+          .share = true,
+          .verify = true,
+          .handed_on = true,
+          .version = 1ULL << 50,
           .spared = {1, 1ULL << 40},
           .place = std::string("\0\xff\x80 GPU", 7),
           .allocated = 1ULL << 50,
@@ -24,7 +28,7 @@ RelayMessage a_message(RelayMessage::Kind kind) {
 }
 
 TEST(RelayMessages, ComeBackAsTheyWereSaid) {
-  for (int kind = 0; kind <= static_cast<int>(RelayMessage::Kind::kForget); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(RelayMessage::Kind::kHide); ++kind) {
     const RelayMessage message = a_message(static_cast<RelayMessage::Kind>(kind));
     const absl::StatusOr<RelayMessage> back = parse_message(to_bytes(message));
     ASSERT_TRUE(back.ok()) << back.status();
@@ -32,6 +36,10 @@ TEST(RelayMessages, ComeBackAsTheyWereSaid) {
     EXPECT_EQ(back->number, message.number);
     EXPECT_EQ(back->source, message.source);
     EXPECT_EQ(back->whole, message.whole);
+    EXPECT_EQ(back->share, message.share);
+    EXPECT_EQ(back->verify, message.verify);
+    EXPECT_EQ(back->handed_on, message.handed_on);
+    EXPECT_EQ(back->version, message.version);
     EXPECT_EQ(back->spared, message.spared);
     EXPECT_EQ(back->place, message.place);
     EXPECT_EQ(back->allocated, message.allocated);
