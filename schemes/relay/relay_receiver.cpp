@@ -151,7 +151,10 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
       if (shown_.count() >= kept_ && !message->share) return show_buffers();
       if (!std::exchange(making_, true)) engines_.run([this] { make_shown(); });
       return;
-    case RelayMessage::Kind::kHide: told_to_show_ = !(hide_ = true); return;
+    case RelayMessage::Kind::kHide:
+      told_to_show_ = false;
+      hide_ = true;
+      return;
     case RelayMessage::Kind::kFrom:
     case RelayMessage::Kind::kOver: return hear_of(message->number, *message);
     default: return;  // only workers send these
@@ -239,7 +242,7 @@ absl::Status RelayReceiver::get(const Publication& publication, const RelayMessa
   if (publication.bytes != bytes_)
     return invalid_argument("expected a version of ", bytes_, " bytes, found ", publication.bytes);
   if (take.share) {
-    const bool verify = take.verify || digest_ == DigestMode::kAlways;
+    const bool verify = digest_ != DigestMode::kOff && (take.verify || digest_ == DigestMode::kAlways);
     BASCULE_ASSIGN(const bool shared, share(publication, verify, arrival, deadline));
     if (shared) return absl::OkStatus();
     BASCULE_TRY(queue_->settle(Deadline(kUnderWay)));

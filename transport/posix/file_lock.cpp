@@ -46,8 +46,8 @@ absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
 
 void unlock(int fd, LockedByte byte) { set_lock(fd, lock_of(F_UNLCK, byte)); }
 
-bool is_locked(int fd, LockedByte byte) {
-  struct flock in_the_way = lock_of(F_WRLCK, byte);
+bool is_locked(int fd) {
+  struct flock in_the_way = lock_of(F_WRLCK, std::nullopt);
   return ::fcntl(fd, F_OFD_GETLK, &in_the_way) != 0 || in_the_way.l_type != F_UNLCK;
 }
 

@@ -25,7 +25,8 @@ absl::StatusOr<bool> try_lock(int fd, FileLock lock, LockedByte byte = std::null
 // Retries try_lock() until `deadline`, with pauses of at most a millisecond.
 absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline);
 void unlock(int fd, LockedByte byte = std::nullopt);
-// Whether another description has a lock there, of either kind, or the system does not tell. `fd` may be read-only.
-bool is_locked(int fd, LockedByte byte = std::nullopt);
+// Whether another description has a lock on the file, of either kind, or the system does not tell. `fd` may be
+// read-only.
+bool is_locked(int fd);
 
 }  // namespace bascule::inline v0

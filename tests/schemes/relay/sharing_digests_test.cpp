@@ -54,6 +54,15 @@ TEST_F(RelaySharingDigests, IfTheOwnerMakesNoDigestTheWorkerDoes) {
   EXPECT_EQ(shared_digest(shows, false), right());
 }
 
+// As every other copy: with digest=off nothing is digested, whatever the sender asks for.
+TEST_F(RelaySharingDigests, WithoutDigestsNoneIsMade) {
+  b = make_without_buffers(2, test::host_relay_memory(), 2, DigestMode::kOff);
+  fill(1);
+  EXPECT_THAT(receive(a, 1).get(), IsOk());
+  expect_got(a, 1);
+  EXPECT_EQ(shared_digest(a, true), std::nullopt);
+}
+
 TEST_F(RelaySharingDigests, IfTheOwnerStandsStillTheWorkerDigestsItself) {
   std::promise<void> go_on;
   const Engine c = make(3, test::host_relay_memory({.before_finish = [&, came = go_on.get_future().share()] {

@@ -41,6 +41,16 @@ TEST_F(FileLockTest, ManyShareAndOneExcludesThemWithinOneProcess) {
   EXPECT_TRUE(locks(a, FileLock::kShared));
 }
 
+TEST_F(FileLockTest, OfOneByteLeavesTheOthersFree) {
+  const UniqueFd reader = open(O_RDONLY), writer = open();
+  EXPECT_TRUE(try_lock(reader.get(), FileLock::kShared, 64).value_or(false));
+  EXPECT_FALSE(try_lock(writer.get(), FileLock::kExclusive, 64).value_or(true));
+  EXPECT_TRUE(try_lock(writer.get(), FileLock::kExclusive, 65).value_or(false));
+  EXPECT_FALSE(locks(writer, FileLock::kExclusive)) << "the whole file";
+  unlock(reader.get(), 64);
+  EXPECT_TRUE(try_lock(writer.get(), FileLock::kExclusive, 64).value_or(false));
+}
+
 TEST_F(FileLockTest, FallsWithTheLastDescriptorOfItsDescription) {
   UniqueFd reader = open(O_RDONLY);
   ASSERT_TRUE(locks(reader, FileLock::kShared));
