@@ -282,6 +282,12 @@ class FakePuller final : public ReceiverTransport, public Reception {
     const std::lock_guard lock(mutex_);
     own_.at(slot.index - kOwnMemory).state = Own::State::kFree;
   }
+  // A buffer is kept for as long as this is.
+  std::optional<SlotView> find(SlotId slot) const override {
+    const std::lock_guard lock(mutex_);
+    if (slot.index < kOwnMemory || slot.index - kOwnMemory >= own_.size()) return std::nullopt;
+    return SlotView{.slot = slot, .bytes = std::as_bytes(std::span(own_[slot.index - kOwnMemory].lines))};
+  }
   void unmap(SlotId slot) override {
     const std::lock_guard lock(mutex_);
     senders_.erase(slot);
@@ -342,7 +348,7 @@ class FakePuller final : public ReceiverTransport, public Reception {
     std::vector<Line> lines{};  // allocated once: it does not move
   };
   FakeFaults faults_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<SenderLine> line_;
   std::string heard_;
