@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,12 @@ class PushReceiver final : public bascule::ReceiverTransport, public bascule::Re
                              .bytes = std::as_bytes(std::span(own_[into_])).first(publication.bytes)};
   }
   void end_read(bascule::SlotId slot) override { held_.at(slot.index - bascule::kOwnMemory) = false; }
+  // Neither buffer ever moves.
+  std::optional<bascule::SlotView> find(bascule::SlotId slot) const override {
+    if (slot.index < bascule::kOwnMemory) return std::nullopt;
+    return bascule::SlotView{.slot = slot,
+                             .bytes = std::as_bytes(std::span(own_.at(slot.index - bascule::kOwnMemory)))};
+  }
   void unmap(bascule::SlotId slot) override { senders_.erase(slot); }
   bascule::Reception* reception() override { return this; }
 
