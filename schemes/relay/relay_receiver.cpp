@@ -15,8 +15,7 @@ using std::chrono::microseconds;
 
 // Pauses between two checks of a source, while bytes come and while none do.
 constexpr microseconds kShortPause{20}, kLongPause{200};
-// Messages seldom come before the receive() of their delivery, which follows soon, so there are always fewer.
-constexpr std::size_t kMostEarly = 64;
+constexpr char kGone[] = "it no longer has that version";
 // A copy that has begun ends within this time, unless the device hangs.
 constexpr absl::Duration kUnderWay = absl::Seconds(10);
 // The leases on an aborted version end when its readers learn of the next one.
@@ -44,7 +43,9 @@ RelayReceiver::RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_
 absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
   Buffer* buffer = nullptr;
-  const auto came = [&] { return (buffer = shown_.all().whole(publication.version)) != nullptr || !incoming_; };
+  const auto came = [&] {
+    return (buffer = shown_.all().whole(publication.version)) != nullptr || !orders_.is_under_way();
+  };
   if (!changed_.wait_until(lock, deadline.at(), came) || buffer == nullptr)
     return failed_precondition("version ", publication.version, " did not come");
   return shown_.all().take(*buffer, publication.slot.epoch);
@@ -86,23 +87,16 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
 
 // ---- messages ----
 
-void RelayReceiver::say(const RelayMessage& message) {
-  if (line_) line_->say(to_bytes(message));
-}
-
 void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
-  line_ = std::move(line);
-  ++connections_;
+  orders_.connect(std::move(line));
   told_to_show_ = false;
-  if (shown_.count() == 0 || hide_) return say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
+  if (shown_.count() == 0 || hide_) return orders_.say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
   show_buffers();
 }
 
 // Without descriptors the sender gives this worker up and says why; the worker then reconnects and tries again.
-void RelayReceiver::show_buffers() {
-  if (line_) line_->say(to_bytes(shown_.message()), shown_.descriptors());
-}
+void RelayReceiver::show_buffers() { orders_.say(shown_.message(), shown_.descriptors()); }
 
 // Its engine reads the buffer through a mapping that is read-only: others share it, and must not be changed by mistake.
 absl::StatusOr<ShownMemory> RelayReceiver::make_buffer() const {
@@ -127,7 +121,8 @@ void RelayReceiver::make_shown() {
   making_ = false;
   if (shown_.count() < kept_) {
     if (told_to_show_)
-      say({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
+      orders_.say(
+          {.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .why = std::string(message_of(status))});
     hide_ = true;
   } else if (!told_to_show_) {
     hide_ = true;  // the connection was lost meanwhile
@@ -156,34 +151,15 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
       hide_ = true;
       return;
     case RelayMessage::Kind::kFrom:
-    case RelayMessage::Kind::kOver: return hear_of(message->number, *message);
+    case RelayMessage::Kind::kOver: orders_.hear(*message); return changed_.notify_all();
     default: return;  // only workers send these
   }
 }
 
-void RelayReceiver::hear_of(std::uint64_t number, const RelayMessage& message) {
-  if (!incoming_ || incoming_->number != number) {
-    if (message.kind == RelayMessage::Kind::kOver) say({.kind = RelayMessage::Kind::kLeft, .number = number});
-    early_.insert_or_assign(number, message);
-    if (early_.size() > kMostEarly) early_.erase(early_.begin());
-    return;
-  }
-  if (message.kind == RelayMessage::Kind::kOver) {
-    incoming_->over = true;
-  } else {
-    incoming_->source = message.source;
-    incoming_->whole = message.whole;
-    incoming_->share = incoming_->stuck = false;
-  }
-  changed_.notify_all();
-}
-
 void RelayReceiver::close() {
   const std::lock_guard lock(mutex_);
-  line_ = nullptr;
-  ++connections_;
+  orders_.disconnect();
   engines_.forget_all();
-  early_.clear();
   changed_.notify_all();
 }
 
@@ -196,7 +172,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     const std::lock_guard lock(mutex_);
     shown_.all().free_untaken();
     if (std::exchange(hide_, false)) shown_.hide();
-    begin(take);
+    orders_.begin(take);
   }
   Arrival arrival;
   const QueueTurns::Turn turn(turns_, deadline);  // if another version is still read again, the deadline has passed
@@ -206,7 +182,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   const absl::Status settled = received.ok() || !turn ? received : queue_->settle(Deadline(kUnderWay));
   {
     const std::lock_guard lock(mutex_);
-    say({.kind = received.ok() ? RelayMessage::Kind::kGot : RelayMessage::Kind::kLeft, .number = take.number});
+    orders_.say({.kind = received.ok() ? RelayMessage::Kind::kGot : RelayMessage::Kind::kLeft, .number = take.number});
   }
   std::optional<Digest> digest;
   const bool got = received.ok();
@@ -223,11 +199,10 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     shown_.all().came(*arrival.buffer, digest);
   } else {
     // Others may copy from here, and would wait for a version that is no longer shown.
-    if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
+    if (got) orders_.say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
     if (arrival.buffer != nullptr) give_up(*arrival.buffer, /*still_written=*/!is_over(settled));
   }
-  incoming_.reset();
-  early_.erase(early_.begin(), early_.upper_bound(take.number));
+  orders_.end();
   changed_.notify_all();
   return received;
 }
@@ -242,8 +217,8 @@ absl::Status RelayReceiver::get(const Publication& publication, const RelayMessa
   if (publication.bytes != bytes_)
     return invalid_argument("expected a version of ", bytes_, " bytes, found ", publication.bytes);
   if (take.share) {
-    const bool verify = digest_ != DigestMode::kOff && (take.verify || digest_ == DigestMode::kAlways);
-    BASCULE_ASSIGN(const bool shared, share(publication, verify, arrival, deadline));
+    arrival.verify = digest_ != DigestMode::kOff && (take.verify || digest_ == DigestMode::kAlways);
+    BASCULE_ASSIGN(const bool shared, share(publication, arrival, deadline));
     if (shared) return absl::OkStatus();
     BASCULE_TRY(queue_->settle(Deadline(kUnderWay)));
     const std::lock_guard lock(mutex_);
@@ -259,7 +234,7 @@ absl::StatusOr<std::optional<Digest>> RelayReceiver::digest_of(const Publication
                                                                Deadline deadline) {
   const bool shared = arrival.buffer->lease != nullptr;
   if (shared && digest_ == DigestMode::kOff) return std::nullopt;
-  if (!arrival.owner) return queue_->finish(deadline);
+  if (!shared || arrival.verify) return queue_->finish(deadline);
   if (const std::optional<Digest> shown = arrival.owner->await_digest(publication, deadline)) return shown;
   BASCULE_TRY(queue_->digest({arrival.buffer->memory.get(), publication.bytes}, true, std::nullopt));
   return queue_->finish(deadline);
@@ -274,32 +249,16 @@ absl::StatusOr<RelayReceiver::Buffer*> RelayReceiver::begin_copy(const Publicati
     changed_.wait_for(lock, kShortPause);
   }
   BASCULE_ASSIGN(Buffer* const buffer, shown_.begin(publication.version, take.spared));
-  if (!buffer->place) say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
+  if (!buffer->place) orders_.say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
   return buffer;
-}
-
-void RelayReceiver::begin(const RelayMessage& take) {
-  incoming_ = Incoming{.number = take.number,
-                       .connection = connections_,
-                       .source = take.source,
-                       .whole = take.whole,
-                       .share = take.share && take.source != kTrainer};
-  if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
-}
-
-absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
-  if (!line_ || incoming_->connection != connections_) return unavailable("the connection to the sender is lost");
-  if (incoming_->over) return absl::CancelledError("the sender gave the version up");
-  if (deadline.passed()) return deadline_exceeded("the version did not come in time");
-  return absl::OkStatus();
 }
 
 // Finds how much of the version its source has. If an engine cannot give it, asks for another source.
 absl::StatusOr<std::optional<RelayReceiver::Found>> RelayReceiver::look(const Publication& publication) {
-  if (incoming_->stuck) return std::nullopt;
+  if (orders_.asks()) return std::nullopt;
   Found found{.source = trainer_, .engine = nullptr};
-  if (incoming_->source != kTrainer) {
-    const auto engine = engines_.find(incoming_->source);
+  if (orders_.source() != kTrainer) {
+    const auto engine = engines_.find(orders_.source());
     if (engine && !*engine) return std::nullopt;  // being mapped
     found.source = found.engine = engine.value_or(nullptr);
   }
@@ -309,62 +268,59 @@ absl::StatusOr<std::optional<RelayReceiver::Found>> RelayReceiver::look(const Pu
     found.bytes = **bytes;
     return found;
   }
-  if (bytes.ok() && !incoming_->whole) return std::nullopt;
-  if (incoming_->source == kTrainer) return bytes.status();
-  ask_for_another(bytes.ok() ? absl::NotFoundError("it no longer has that version") : bytes.status());
+  if (bytes.ok() && !orders_.is_whole()) return std::nullopt;
+  if (orders_.source() == kTrainer) return bytes.status();
+  orders_.ask_for_another(bytes.ok() ? absl::NotFoundError(kGone) : bytes.status());
   return std::nullopt;
 }
 
-void RelayReceiver::ask_for_another(const absl::Status& why) {
-  incoming_->stuck = true;
-  say({.kind = RelayMessage::Kind::kCannot,
-       .number = incoming_->number,
-       .source = incoming_->source,
-       .why = std::string(message_of(why))});
+// Leases the buffer in which the owner has the version, unless that is done. Returns false, and asks for another
+// source, if it cannot be read there.
+bool RelayReceiver::borrow(const Publication& publication, const Found& found, Arrival& arrival) {
+  absl::Status status;
+  if (publication.version == wrong_) {
+    status = absl::DataLossError("its copy of that version is wrong");
+  } else if (arrival.buffer == nullptr) {
+    absl::StatusOr<std::optional<EngineBuffers::Shared>> lent = found.engine->share(publication);
+    if (lent.ok() && *lent) {
+      arrival.buffer = shown_.all().borrow(publication.version, std::move((*lent)->memory),
+                                           std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
+      arrival.owner = found.engine;
+      arrival.place = found.engine->found().buffer;
+    } else {
+      status = lent.ok() ? absl::NotFoundError(kGone) : lent.status();
+    }
+  } else if (found.engine->found().buffer != arrival.place) {
+    status = absl::NotFoundError("it receives that version into another buffer");
+  }
+  if (!status.ok()) orders_.ask_for_another(status);
+  return status.ok();
 }
 
 // Returns false if the version must be copied after all.
-absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, bool verify, Arrival& arrival,
-                                          Deadline deadline) {
+absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Arrival& arrival, Deadline deadline) {
   std::uint64_t here = 0;
-  std::size_t shared = 0;
   microseconds pause = kShortPause;
-  while (true) {
+  while (arrival.buffer == nullptr || here < publication.bytes) {
     std::uint64_t end = 0;
     {
       std::unique_lock lock(mutex_);
-      BASCULE_TRY(may_go_on(deadline));
-      if (!incoming_->share) return false;
+      BASCULE_TRY(orders_.may_go_on(deadline));
+      if (!orders_.shares()) return false;
       BASCULE_ASSIGN(const std::optional<Found> found, look(publication));
-      if (found && publication.version == wrong_) {
-        ask_for_another(absl::DataLossError("its copy of that version is wrong"));
-      } else if (found && arrival.buffer == nullptr) {
-        absl::StatusOr<std::optional<EngineBuffers::Shared>> lent = found->engine->share(publication);
-        if (lent.ok() && *lent) {
-          arrival.buffer = shown_.all().borrow(publication.version, std::move((*lent)->memory),
-                                               std::make_shared<const ProcessFd>(std::move((*lent)->lease)));
-          shared = found->engine->found().buffer;
-          if (!verify) arrival.owner = found->engine;
-        } else {
-          ask_for_another(lent.ok() ? absl::NotFoundError("it no longer has that version") : lent.status());
-        }
-      } else if (found && found->engine->found().buffer != shared) {
-        ask_for_another(absl::NotFoundError("it receives that version into another buffer"));
-      } else if (found) {
-        end = found->bytes;
-      }
+      if (found && borrow(publication, *found, arrival)) end = found->bytes;
       if (end <= here) {
         changed_.wait_for(lock, pause);
         pause = std::min(2 * pause, here > 0 ? kShortPause : kLongPause);
         continue;
       }
     }
-    if (verify)
+    if (arrival.verify)
       BASCULE_TRY(queue_->digest_behind(nullptr, {arrival.buffer->memory.get(), publication.bytes}, here, end));
     here = end;
-    if (here == publication.bytes) return true;
     pause = kShortPause;
   }
+  return true;
 }
 
 absl::Status RelayReceiver::copy(const Publication& publication, const RelayMessage& take, Buffer& buffer,
@@ -384,7 +340,7 @@ absl::Status RelayReceiver::copy(const Publication& publication, const RelayMess
     std::optional<Found> found;
     {
       std::unique_lock lock(mutex_);
-      BASCULE_TRY(may_go_on(deadline));
+      BASCULE_TRY(orders_.may_go_on(deadline));
       if (asked < publication.bytes && asked - arrived < sizes.ahead()) {
         BASCULE_ASSIGN(found, look(publication));
       }

@@ -17,14 +17,13 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <bascule/schemes/relay/known_engines.h>
+#include <bascule/schemes/relay/orders.h>
 #include <bascule/schemes/relay/queue_turns.h>
 #include <bascule/schemes/relay/shown_buffers.h>
 #include <bascule/transport/delivery.h>
@@ -58,40 +57,30 @@ class RelayReceiver final : public Reception, public ReadsAgain {
   void close() override;
 
  private:
-  struct Incoming {
-    std::uint64_t number = 0;  // of the delivery
-    std::uint64_t connection = 0;
-    SourceId source = kTrainer;
-    bool whole = false;  // the source has all of the version (or no longer has it)
-    bool share = false;  // to be read at the source, not copied
-    bool stuck = false;  // another source was requested
-    bool over = false;   // the sender gave it up
-  };
   using Buffer = ReceiveBuffers::Buffer;
   RelayReceiver(RelayMemory memory, std::uint64_t bytes, std::size_t kept, DigestMode digest);
 
-  void say(const RelayMessage& message);  // the mutex must be held for this and the next seven
-  void show_buffers();
-  void begin(const RelayMessage& take);
-  void hear_of(std::uint64_t number, const RelayMessage& message);
   struct Found {
     std::shared_ptr<Source> source;
     std::shared_ptr<EngineBuffers> engine;  // the same; null for the trainer
     std::uint64_t bytes = 0;                // of the version, that can be read
   };
+  struct Arrival {
+    Buffer* buffer = nullptr;                // that gets the version
+    std::shared_ptr<EngineBuffers> owner{};  // of a shared buffer
+    std::size_t place = 0;                   // of the buffer, among the owner's
+    bool verify = false;                     // a shared buffer is digested here as well
+  };
+  // The mutex must be held for these.
+  void show_buffers();
   absl::StatusOr<std::optional<Found>> look(const Publication& publication);
-  void ask_for_another(const absl::Status& why);
+  bool borrow(const Publication& publication, const Found& found, Arrival& arrival);
   void give_up(Buffer& buffer, bool still_written);
-  absl::Status may_go_on(Deadline deadline) const;
 
   absl::StatusOr<ShownMemory> make_buffer() const;
   void make_shown();
-  struct Arrival {
-    Buffer* buffer = nullptr;                // that gets the version
-    std::shared_ptr<EngineBuffers> owner{};  // of a shared buffer, if its digest is to come from there
-  };
   absl::Status get(const Publication& publication, const RelayMessage& take, Arrival& arrival, Deadline deadline);
-  absl::StatusOr<bool> share(const Publication& publication, bool verify, Arrival& arrival, Deadline deadline);
+  absl::StatusOr<bool> share(const Publication& publication, Arrival& arrival, Deadline deadline);
   absl::StatusOr<std::optional<Digest>> digest_of(const Publication& publication, const Arrival& arrival,
                                                   Deadline deadline);
   absl::StatusOr<Buffer*> begin_copy(const Publication& publication, const RelayMessage& take);
@@ -108,11 +97,8 @@ class RelayReceiver final : public Reception, public ReadsAgain {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<SenderLine> line_;  // null without a connection
+  Orders orders_;
   ShownBuffers shown_;
-  std::optional<Incoming> incoming_;
-  std::map<std::uint64_t, RelayMessage> early_;  // by delivery, before its receive() has begun
-  std::uint64_t connections_ = 0;
   bool told_to_show_ = false, making_ = false;  // on this connection; the buffers are being made
   std::size_t wanted_ = 0;                      // buffers to show
   bool hide_ = false;                           // no longer shows buffers; the next receive() gives them up
