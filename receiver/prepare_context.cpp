@@ -143,7 +143,8 @@ absl::StatusOr<std::optional<std::vector<ByteRange>>> PrepareContext::wrong_in(c
 // they were. Whether they are right now is checked afterwards, as for any version.
 std::uint64_t PrepareContext::mend(const Publication& publication, SlotView& view) {
   ReadsAgain* const source = attachment_->reads_again();
-  if (source == nullptr || !view.digest || !publication.digest || endpoint_.digest == DigestMode::kOff) return 0;
+  const bool checks = endpoint_.digest != DigestMode::kOff || attachment_->digest() == DigestMode::kAlways;
+  if (source == nullptr || !checks || !view.digest || !publication.digest) return 0;
   if (*view.digest == *publication.digest) return 0;
   const absl::StatusOr<std::uint64_t> bytes = read_again(publication, view, *source);
   if (!bytes.ok() && options_.log)

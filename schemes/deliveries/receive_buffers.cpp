@@ -132,15 +132,17 @@ void ReceiveBuffers::keep_none() {
 }
 
 ReceiveBuffers::Buffer* ReceiveBuffers::read(std::uint32_t number) {
-  const auto found = std::ranges::find(buffers_, number, [](const auto& buffer) { return buffer->number; });
-  return found == buffers_.end() || (*found)->state != Buffer::State::kRead ? nullptr : found->get();
+  const auto found = std::ranges::find_if(
+      buffers_, [&](const auto& each) { return each->number == number && each->state == Buffer::State::kRead; });
+  return found == buffers_.end() ? nullptr : found->get();
 }
 
+// If a version was borrowed and taken twice, no lease on its memory may stay.
 void ReceiveBuffers::end_read(std::uint32_t number) {
-  Buffer* const buffer = read(number);
-  if (buffer == nullptr) return;
-  buffer->state = Buffer::State::kFree;
-  if (buffer->lease || (buffers_.size() > kept_ && !buffer->place)) drop(*buffer);
+  while (Buffer* const buffer = read(number)) {
+    buffer->state = Buffer::State::kFree;
+    if (buffer->lease || (buffers_.size() > kept_ && !buffer->place)) drop(*buffer);
+  }
 }
 
 }  // namespace bascule::inline v0

@@ -70,7 +70,11 @@ void Dispatcher::close() {
 void Dispatcher::carry_out(std::vector<Action> actions) {
   if (line_ == nullptr) return;
   for (Action& action : actions) {
-    if (const auto* say = std::get_if<action::Say>(&action)) line_->say(say->worker, to_bytes(say->message));
+    if (const auto* say = std::get_if<action::Say>(&action)) {
+      // A descriptor would keep a hidden buffer's memory.
+      if (say->message.kind == RelayMessage::Kind::kHide) shown_.at(say->worker).descriptors.clear();
+      line_->say(say->worker, to_bytes(say->message));
+    }
     if (const auto* introduced = std::get_if<action::Introduce>(&action)) carry_out(*introduced);
     if (auto* deliver = std::get_if<action::Deliver>(&action)) {
       deliver->message.verify = always_;
@@ -89,7 +93,7 @@ void Dispatcher::carry_out(const action::Introduce& introduced) {
   if (!descriptors.ok()) {
     line_->log(cat("worker ", introduced.worker, " does not learn of engine ", introduced.engine, ": ",
                    message_of(descriptors.status())));
-    return;
+    return routes_.not_introduced(introduced.worker, introduced.engine);
   }
   RelayMessage message = shown->second.message;
   message.kind = RelayMessage::Kind::kEngine;

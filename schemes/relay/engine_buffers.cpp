@@ -55,7 +55,7 @@ std::optional<Digest> EngineBuffers::await_digest(const Publication& publication
   // An engine has digested its copy soon after the last byte has come, unless it stands still.
   for (const Deadline soon(absl::Milliseconds(50)); !soon.passed() && !deadline.passed();) {
     const std::optional<ProgressView::Progress> progress = progress_->find(publication.version);
-    if (!progress || progress->digested == Digested::kNever) return std::nullopt;
+    if (!progress || progress->buffer != found_.buffer || progress->digested == Digested::kNever) return std::nullopt;
     if (progress->digested == Digested::kYes) return progress->digest;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }

@@ -90,9 +90,9 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
 void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
   orders_.connect(std::move(line));
-  told_to_show_ = false;
-  if (shown_.count() == 0 || hide_) return orders_.say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
-  show_buffers();
+  told_to_show_ = shown_.count() >= kept_ && !hide_;  // until it hears otherwise
+  if (told_to_show_) return show_buffers();
+  orders_.say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
 }
 
 // Without descriptors the sender gives this worker up and says why; the worker then reconnects and tries again.
@@ -217,7 +217,7 @@ absl::Status RelayReceiver::get(const Publication& publication, const RelayMessa
   if (publication.bytes != bytes_)
     return invalid_argument("expected a version of ", bytes_, " bytes, found ", publication.bytes);
   if (take.share) {
-    arrival.verify = digest_ != DigestMode::kOff && (take.verify || digest_ == DigestMode::kAlways);
+    arrival.verify = take.verify || digest_ == DigestMode::kAlways;
     BASCULE_ASSIGN(const bool shared, share(publication, arrival, deadline));
     if (shared) return absl::OkStatus();
     BASCULE_TRY(queue_->settle(Deadline(kUnderWay)));
@@ -233,8 +233,8 @@ absl::Status RelayReceiver::get(const Publication& publication, const RelayMessa
 absl::StatusOr<std::optional<Digest>> RelayReceiver::digest_of(const Publication& publication, const Arrival& arrival,
                                                                Deadline deadline) {
   const bool shared = arrival.buffer->lease != nullptr;
-  if (shared && digest_ == DigestMode::kOff) return std::nullopt;
   if (!shared || arrival.verify) return queue_->finish(deadline);
+  if (digest_ == DigestMode::kOff) return std::nullopt;
   if (const std::optional<Digest> shown = arrival.owner->await_digest(publication, deadline)) return shown;
   BASCULE_TRY(queue_->digest({arrival.buffer->memory.get(), publication.bytes}, true, std::nullopt));
   return queue_->finish(deadline);
@@ -326,6 +326,7 @@ absl::StatusOr<bool> RelayReceiver::share(const Publication& publication, Arriva
 absl::Status RelayReceiver::copy(const Publication& publication, const RelayMessage& take, Buffer& buffer,
                                  Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
+  const bool digests = take.verify || digest_ != DigestMode::kOff;
   const CopySizes sizes{.bytes = publication.bytes, .piece = memory_.piece_bytes, .handed_on = take.handed_on};
   std::uint64_t asked = 0, arrived = 0;
   microseconds pause = kShortPause;
@@ -351,8 +352,7 @@ absl::Status RelayReceiver::copy(const Publication& publication, const RelayMess
       }
     }
     const std::uint64_t end = sizes.end(asked, found->bytes);
-    BASCULE_TRY(found->source->read(publication, {asked, end},
-                                    {.memory = to, .queue = *queue_, .digesting = digest_ != DigestMode::kOff}));
+    BASCULE_TRY(found->source->read(publication, {asked, end}, {.memory = to, .queue = *queue_, .digesting = digests}));
     asked = end;
     pause = kShortPause;
   }

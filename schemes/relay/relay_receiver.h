@@ -34,7 +34,7 @@ namespace bascule::inline v0::relay {
 class RelayReceiver final : public Reception, public ReadsAgain {
  public:
   // Versions have `bytes` bytes. If the sender tells it to, the receiver makes `kept` receive buffers, kMostBuffers at
-  // most. Unless `digest` is kOff, it digests versions as they arrive.
+  // most. It digests versions as they arrive unless `digest` is kOff, and then if the sender says so.
   static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
                                                              DigestMode digest);
 

@@ -52,14 +52,14 @@ void Routes::note(const event::Heard& heard) {
           worker, invalid_argument("it broke the relay's protocol: it sent a message that only a sender sends")});
       return;
   }
+  const bool newest = member->second.delivery == message.number;
+  if (newest && message.kind == RelayMessage::Kind::kLeft) member->second.has_it = false;  // possibly after `got`
   const auto found = deliveries_.find(message.number);
   if (found == deliveries_.end()) return;
   auto& [number, delivery] = *found;
   Leg* const leg = find(delivery, worker);
   if (leg == nullptr || leg->state == Leg::State::kWaiting) return;
-  const bool newest = member->second.told == delivery.version;
   if (message.kind == RelayMessage::Kind::kLeft) {
-    if (newest) member->second.has_it = false;
     redirect(number, delivery, worker, leg->source);
     return leave(number, worker);
   }
@@ -150,8 +150,10 @@ void Routes::note(const event::Wanted& wanted) {
   delivery.version = wanted.version;
   for (const WorkerId worker : wanted.workers) {
     const auto member = members_.find(worker);
-    if (member != members_.end() && member->second.reads != Member::Reads::kInPlace)
-      delivery.legs.push_back({.worker = worker});
+    if (member == members_.end() || member->second.reads == Member::Reads::kInPlace) continue;
+    member->second.has_it =
+        false;  // if it gets a version again, it writes over what it has, and is a source as others are
+    delivery.legs.push_back({.worker = worker});
   }
   // The order is stable, so that each worker copies from the same source as last time, which it has mapped.
   const auto reads = [this](const Leg& leg) { return members_.at(leg.worker).reads; };
@@ -183,7 +185,7 @@ void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
   leg.state = Leg::State::kIncoming;
   introduce(leg.worker, leg.source);
   member.told = delivery.version;
-  member.has_it = false;
+  member.delivery = number;
   member.alone = shares;
   const bool handed_on = std::ranges::count_if(delivery.legs, [this](const Leg& each) {
                            return members_.at(each.worker).reads != Member::Reads::kShares;
@@ -236,6 +238,11 @@ bool Routes::can_serve(SourceId source, const Delivery& delivery) const {
 bool Routes::has_all(SourceId source, Version version) const {
   const auto member = members_.find(source);
   return member != members_.end() && member->second.told == version && member->second.has_it && !member->second.alone;
+}
+
+void Routes::not_introduced(WorkerId worker, SourceId engine) {
+  const auto member = members_.find(worker);
+  if (member != members_.end()) std::erase(member->second.knows, engine);
 }
 
 void Routes::introduce(WorkerId worker, SourceId engine) {

@@ -58,6 +58,8 @@ class Routes {
   explicit Routes(RelayShape shape) : shape_(shape) {}
 
   std::vector<Action> on(const Event& event);
+  // An introduction could not be carried out: the worker is introduced again when it is sent to that engine.
+  void not_introduced(WorkerId worker, SourceId engine);
 
   // ---- what it knows, for tests and texts ----
 
@@ -74,6 +76,7 @@ class Routes {
     bool told_to_show = false, cannot_show = false;
     bool told_of_others = false;    // that they share its buffers
     Version told = 0;               // the last version that was delivered to it
+    std::uint64_t delivery = 0;     // by this delivery
     bool has_it = false;            // it has all of that version
     bool alone = false;             // no other engine can see its copy, or it shares another engine's
     std::vector<SourceId> knows{};  // engines that it was introduced to

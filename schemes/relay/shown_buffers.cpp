@@ -45,11 +45,10 @@ RelayMessage ShownBuffers::message() {
 
 std::vector<ProcessFd> ShownBuffers::descriptors() const {
   std::vector<ProcessFd> copies;
-  const auto add = [&](int descriptor) {
-    if (ProcessFd copy = ProcessFd::copy_of(descriptor)) copies.push_back(std::move(copy));
-  };
-  add(progress_->descriptor());
-  for (const ProcessFd& buffer : shown_) add(buffer.get());
+  copies.push_back(ProcessFd::copy_of(progress_->descriptor()));
+  for (const ProcessFd& buffer : shown_) copies.push_back(ProcessFd::copy_of(buffer.get()));
+  // The page numbers the buffers, so without one of them the others would be taken for the wrong ones.
+  if (!std::ranges::all_of(copies, [](const ProcessFd& copy) { return static_cast<bool>(copy); })) copies.clear();
   return copies;
 }
 

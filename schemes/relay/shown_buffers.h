@@ -26,7 +26,7 @@ class ShownBuffers {
   std::size_t count() const { return shown_.size(); }  // of those
   // Ends that: no buffer is kept or shown. What other engines read stays, as they have mapped it.
   void hide();
-  // The `buffers` message, and copies of its descriptors: fewer than it needs if the process is out of them.
+  // The `buffers` message, and copies of its descriptors: none if the process is out of them.
   RelayMessage message();
   std::vector<ProcessFd> descriptors() const;
 

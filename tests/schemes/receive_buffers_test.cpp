@@ -132,6 +132,18 @@ TEST_F(ReceiveBuffersTest, WhatOthersReadIsNotWritten) {
   EXPECT_EQ(begin(4).number, read.slot.index);
 }
 
+TEST_F(ReceiveBuffersTest, OneReleaseEndsEachLeaseOnAVersionThatWasBorrowedTwice) {
+  const auto memory = std::make_shared<std::byte>();
+  const auto lease = std::make_shared<int>();
+  for (int i = 0; i < 2; ++i) {
+    buffers.came(*buffers.borrow(1, memory, lease), std::nullopt);
+    buffers.take(*buffers.whole(1), 1);
+  }
+  EXPECT_EQ(lease.use_count(), 3);
+  buffers.end_read(buffers.borrow(2, memory, lease)->number);
+  EXPECT_EQ(lease.use_count(), 2) << "that of the version that comes";
+}
+
 TEST_F(ReceiveBuffersTest, AReleaseOfNothingDoesNothing) {
   buffers.end_read(kOwnMemory + 99);
   const SlotView view = serve(1);

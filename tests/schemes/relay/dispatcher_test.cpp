@@ -55,6 +55,9 @@ class RelayDispatcher : public testing::Test {
     EXPECT_EQ(::fstat(descriptor, &found), 0);
     return found.st_ino;
   }
+  static std::ptrdiff_t open_files() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  }
   void join(WorkerId worker, std::vector<UniqueFd> descriptors) {
     dispatcher.joined(worker);
     dispatcher.heard(
@@ -152,9 +155,6 @@ TEST_F(RelayDispatcher, AWorkerThatSaysNoMessageOrASendersIsGivenUp) {
 }
 
 TEST_F(RelayDispatcher, WhatAWorkerShowedIsClosedWhenItGoes) {
-  const auto open_files = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
-  };
   const auto before = open_files();
   join({1, 2});
   join({1});  // it sends it again
@@ -167,10 +167,20 @@ TEST_F(RelayDispatcher, WhatAWorkerShowedIsClosedWhenItGoes) {
   EXPECT_THAT(done, ElementsAre(1));
 }
 
-TEST_F(RelayDispatcher, WhatAStrangerShowsIsNotKept) {
-  const auto open_files = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+// A descriptor would keep the memory of a buffer that its worker gives up.
+TEST_F(RelayDispatcher, WhatAWorkerIsToldToHideIsClosed) {
+  const auto show = [this](WorkerId worker) {
+    dispatcher.joined(worker);
+    dispatcher.heard(worker, to_bytes({.kind = Kind::kBuffers, .place = "a GPU", .allocated = 1 << 20}), some(3));
   };
+  show(1);
+  const auto before = open_files();
+  show(2);
+  EXPECT_EQ(line.said.front().message.kind, Kind::kHide);
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST_F(RelayDispatcher, WhatAStrangerShowsIsNotKept) {
   const auto before = open_files();
   dispatcher.heard(99, to_bytes({.kind = Kind::kBuffers, .place = "a GPU", .allocated = 1 << 20}), some(3));
   EXPECT_EQ(open_files(), before);

@@ -1,9 +1,11 @@
 // A worker's end with lying engines, lost connections and failing devices.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "schemes/relay/relay_receiver_fixture.h"
+#include "support/descriptors.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::relay {
@@ -187,6 +189,23 @@ TEST_F(RelayReceiverFaults, DescriptorsOfEnginesThatGoAreClosed) {
 }
 
 // Unmapping waits for a device; the I/O thread must not.
+// Without one of them, others would take a buffer for another one.
+TEST_F(RelayReceiverFaults, WithoutDescriptorsForAllBuffersNoneIsShown) {
+  BASCULE_USES_ALL_DESCRIPTORS();
+  const Engine engine = make(1);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> next;  // the lowest numbers that are free
+  for (int i = 0; i < 3; ++i) next.emplace_back(::dup(0));
+  rlimit two = before;
+  two.rlim_cur = static_cast<rlim_t>(next[2].get());
+  next.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &two), 0);
+  engine.receiver->open(engine.line);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(engine.line->next(Kind::kBuffers).descriptors, testing::IsEmpty());
+}
+
 TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
   std::atomic<int> here{0}, elsewhere{0};
   RelayMemory memory = test::host_relay_memory();

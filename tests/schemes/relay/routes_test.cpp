@@ -219,6 +219,39 @@ TEST_F(RelayRoutes, AWorkerThatGotItAndLeavesHasItNoMore) {
   EXPECT_EQ(told(3, Kind::kTake).source, kTrainer);
 }
 
+TEST_F(RelayRoutes, AWorkerThatLeavesAfterTheDeliveryHasItNoMore) {
+  join({1, 2});
+  want(1, {1});
+  got(1, {1});
+  hear(1, Kind::kLeft, 1);
+  want(2, {2}, 1);
+  EXPECT_EQ(taken(), (Sources{{2, kTrainer}}));
+}
+
+// A group catches up together: each of them writes over the copy that it has.
+TEST_F(RelayRoutes, WorkersThatGetAVersionAgainFormAChainOnceMore) {
+  join({1, 2, 3});
+  want(1, {1, 2, 3});
+  got(1, {1, 2, 3});
+  want(2, {1, 2}, 1);
+  EXPECT_EQ(taken(), (Sources{{1, 3}, {2, 1}}));
+  hear(1, Kind::kAlone, 2);
+  EXPECT_EQ(redirected(), (Sources{{2, kTrainer}}));
+  remove(1);
+  got(2, {2});
+  EXPECT_EQ(ended[2], 1);
+}
+
+TEST_F(RelayRoutes, AnEngineThatCouldNotBeIntroducedIsIntroducedNextTime) {
+  join({1, 2});
+  want(1, {1, 2});
+  EXPECT_TRUE(introduced(2, 1));
+  routes.not_introduced(2, 1);
+  got(1, {1, 2});
+  want(2, {1, 2});
+  EXPECT_TRUE(introduced(2, 1));
+}
+
 TEST_F(RelayRoutes, ASendersMessageFromAWorkerEvictsIt) {
   for (const Kind kind : {Kind::kTake, Kind::kFrom, Kind::kOver, Kind::kEngine, Kind::kForget}) {
     join({1});

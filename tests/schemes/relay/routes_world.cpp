@@ -29,10 +29,10 @@ void RoutesWorld::step() {
   if (what <= 6) return want();
   if (what <= 10 && !written_.empty()) {
     std::uint64_t& newest = written_.rbegin()->second;
-    newest = std::min(kBytes, newest + 1);
+    newest = std::min(kBytes, newest + 1 + pick(kBytes));
     return;
   }
-  turn(some_member());
+  for (int i = 0; i < 8; ++i) turn(some_member());  // most deliveries end before the next begins
 }
 
 WorkerId RoutesWorld::some_member() {
@@ -160,7 +160,7 @@ bool RoutesWorld::is_free(WorkerId id) const {
   });
 }
 
-// Sends the newest version to workers that lack it, or the next version.
+// Sends the newest version once more, also to workers that have it, or the next version.
 void RoutesWorld::want() {
   const std::uint64_t number = next_number_++;
   Order order;

@@ -54,13 +54,14 @@ TEST_F(RelaySharingDigests, IfTheOwnerMakesNoDigestTheWorkerDoes) {
   EXPECT_EQ(shared_digest(shows, false), right());
 }
 
-// As every other copy: with digest=off nothing is digested, whatever the sender asks for.
-TEST_F(RelaySharingDigests, WithoutDigestsNoneIsMade) {
+// As every other copy. A sender with digest=always asks also those for a digest that have digest=off.
+TEST_F(RelaySharingDigests, WithoutDigestsOneIsMadeOnlyIfTheSenderAsks) {
   b = make_without_buffers(2, test::host_relay_memory(), 2, DigestMode::kOff);
   fill(1);
   EXPECT_THAT(receive(a, 1).get(), IsOk());
   expect_got(a, 1);
-  EXPECT_EQ(shared_digest(a, true), std::nullopt);
+  EXPECT_EQ(shared_digest(a, false), std::nullopt);
+  EXPECT_EQ(shared_digest(a, true), right());
 }
 
 TEST_F(RelaySharingDigests, IfTheOwnerStandsStillTheWorkerDigestsItself) {

@@ -1,4 +1,6 @@
 // Which of the workers of one GPU shows buffers, how many, and when it gives them up.
+#include <atomic>
+#include <future>
 #include <map>
 
 #include "schemes/relay/sharing_fixture.h"
@@ -86,6 +88,26 @@ TEST_F(RelaySharing, AnEngineThatHidesItsBuffersFreesThemAndShares) {
   a.open_without_buffers();
   a.show();
   EXPECT_EQ(a.shown.message.version, 0U);
+}
+
+TEST_F(RelaySharing, AnEngineThatReconnectsWhileItMakesOneMoreKeepsWhatItShows) {
+  std::promise<void> go_on;
+  RelayMemory memory = test::host_relay_memory();
+  const auto made = std::make_shared<std::atomic<int>>(0);
+  memory.make_buffer = [made, came = go_on.get_future().share(),
+                        make_buffer = memory.make_buffer](std::uint64_t bytes) {
+    if (++*made == 3) came.wait();
+    return make_buffer(bytes);
+  };
+  Engine c = make(3, memory);
+  c.tell({.kind = Kind::kShow, .share = true});
+  c.receiver->close();
+  c.open_again();
+  EXPECT_THAT(c.shown.descriptors, testing::SizeIs(3));
+  go_on.set_value();
+  c.expect_shown();
+  EXPECT_THAT(c.shown.descriptors, testing::SizeIs(4));
+  serve(c, 1);  // not alone
 }
 
 TEST_F(RelaySharing, AMessageToShareTheTrainersSlotMeansToCopyIt) {
