@@ -90,7 +90,7 @@ absl::StatusOr<Digest> RelayReceiver::read_again(const Publication& publication,
 void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
   orders_.connect(std::move(line));
-  told_to_show_ = shown_.count() >= kept_ && !hide_;  // until it hears otherwise
+  told_to_show_ = shown_.count() >= kept_ && !hide_;  // unless the sender says `hide`
   if (told_to_show_) return show_buffers();
   orders_.say({.kind = RelayMessage::Kind::kHere, .place = memory_.place});
 }

@@ -141,7 +141,7 @@ TEST_F(ReceiveBuffersTest, OneReleaseEndsEachLeaseOnAVersionThatWasBorrowedTwice
   }
   EXPECT_EQ(lease.use_count(), 3);
   buffers.end_read(buffers.borrow(2, memory, lease)->number);
-  EXPECT_EQ(lease.use_count(), 2) << "that of the version that comes";
+  EXPECT_EQ(lease.use_count(), 2) << "only the coming version is leased";
 }
 
 TEST_F(ReceiveBuffersTest, AReleaseOfNothingDoesNothing) {
