@@ -7,6 +7,7 @@
 
 #include <bascule/kernels/pack.h>
 #include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/name_order.h>
 #include <bascule/transport/placing_rank.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
@@ -188,26 +189,10 @@ std::string_view Layout::name(std::uint32_t i) const {
 
 // Names begin alike, and most differ within the next 8 bytes, so that sorting seldom looks at the names themselves.
 void Layout::sort_names() {
-  struct Named {
-    std::uint64_t head;  // the first 8 bytes after the common prefix; the first one is the highest
-    std::string_view name;
-    std::uint32_t number;
-  };
-  std::vector<Named> all;
-  all.reserve(tensors_.size() + aliases_.size());
-  for (std::uint32_t i = 0; i < tensors_.size() + aliases_.size(); ++i)
-    all.push_back({.head = 0, .name = name(i), .number = i});
-  std::string_view common = all.empty() ? "" : all.front().name;
-  for (const Named& each : all)
-    common = common.substr(0, static_cast<std::size_t>(std::ranges::mismatch(common, each.name).in1 - common.begin()));
-  for (Named& each : all)
-    for (std::size_t i = 0; i < sizeof(each.head); ++i)
-      each.head = each.head << 8 |
-                  (common.size() + i < each.name.size() ? static_cast<unsigned char>(each.name[common.size() + i]) : 0);
-  std::ranges::sort(
-      all, [](const Named& a, const Named& b) { return a.head != b.head ? a.head < b.head : a.name < b.name; });
-  by_name_.clear();
-  for (const Named& each : all) by_name_.push_back(each.number);
+  std::vector<std::string_view> names;
+  names.reserve(tensors_.size() + aliases_.size());
+  for (std::uint32_t i = 0; i < tensors_.size() + aliases_.size(); ++i) names.push_back(name(i));
+  by_name_ = name_order(names);
 }
 
 absl::Status Layout::index() {

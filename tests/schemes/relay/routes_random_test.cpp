@@ -10,7 +10,7 @@
 namespace bascule::inline v0::relay {
 namespace {
 
-constexpr std::uint64_t kRuns = 4000 / (test::kSlowdown * test::kSlowdown);
+constexpr std::uint64_t kRuns = 2000 / (test::kSlowdown * test::kSlowdown);
 constexpr int kSteps = 600;
 
 std::optional<std::uint64_t> asked_for(const char* variable) {
