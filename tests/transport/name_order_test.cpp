@@ -1,4 +1,4 @@
-// The order of names, compared with that of a plain sort.
+// The order of names equals the order in which a plain sort puts them.
 #include <bascule/transport/name_order.h>
 
 #include <gmock/gmock.h>
