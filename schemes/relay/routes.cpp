@@ -151,8 +151,7 @@ void Routes::note(const event::Wanted& wanted) {
   for (const WorkerId worker : wanted.workers) {
     const auto member = members_.find(worker);
     if (member == members_.end() || member->second.reads == Member::Reads::kInPlace) continue;
-    member->second.has_it =
-        false;  // if it gets a version again, it writes over what it has, and is a source as others are
+    member->second.has_it = false;  // it will write over what it has, even by the same version
     delivery.legs.push_back({.worker = worker});
   }
   // The order is stable, so that each worker copies from the same source as last time, which it has mapped.
